@@ -63,6 +63,7 @@ BODIES: dict[str, Any] = {
     "create_items": {"items": [{"type": "message", "role": "user", "content": "x"}]},
     "create_chat_completion": {"model": "chat", "messages": [{"role": "user", "content": "x"}]},
     "create_response": {"model": "chat", "input": "x"},
+    "compact_response": {"model": "chat", "input": "x"},
     "count_input_tokens": {"model": "chat", "input": "x"},
     "create_message": {"model": "chat", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]},
     "count_message_tokens": {"model": "chat", "messages": [{"role": "user", "content": "x"}]},

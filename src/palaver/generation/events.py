@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from palaver.context.inputs import Context
+from palaver.generation.tool_clearing import NOTHING, Cleared
 from palaver.model import ToolCall, Turn
 from palaver.ports.models import ReasoningDelta, TextDelta, Thought
 
@@ -18,9 +19,10 @@ class MessageStored:
 
 @dataclass(frozen=True, slots=True)
 class Prompted:
-    """The context is built and sent to the model."""
+    """The context is built and sent to the model. `cleared` says which old tool results were left out."""
 
     context: Context
+    cleared: Cleared = NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from palaver.core.validation import clean_actor
 from palaver.errors import InvalidInput
 from palaver.generation.answer_place import AnswerPlace
 from palaver.generation.provider_thread import Continuity, clean_continuity
+from palaver.generation.tool_clearing import ToolClearing
 from palaver.generation.tools import Tool, ToolSource
 from palaver.model import Attachment, Turn, warn_renamed
 from palaver.ports.models import ToolChoice, ToolSpec
@@ -51,6 +52,7 @@ class GenerateOptions(SharedContextOptions, total=False):
     - `reasoning`: blocks of reasoning that led to stored tool calls, by the id of the call, as the provider sent them.
     - `all_events`: also yield `Prompted`, `TurnOpened` and finished blocks of reasoning.
     - `answer_metadata`: metadata of the turns of the answer.
+    - `clear_tool_uses`: when to leave old tool results out of the prompt; stored turns keep them.
     """
 
     model: str | None
@@ -73,6 +75,7 @@ class GenerateOptions(SharedContextOptions, total=False):
     reasoning: Mapping[str, Sequence[Mapping[str, object]]]
     all_events: bool
     answer_metadata: Mapping[str, object]
+    clear_tool_uses: ToolClearing | None
 
 
 RENAMED = {"tell_all": "all_events", "marks": "answer_metadata", "thoughts": "reasoning"}
@@ -103,6 +106,7 @@ class GenerateArguments:
     reasoning: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     all_events: bool = False  # also Prompted, TurnOpened and finished blocks of reasoning
     answer_metadata: Mapping[str, Any] = field(default_factory=dict)  # in the metadata of the turns of the answer
+    clear_tool_uses: ToolClearing | None = None
     replaces: Turn | str | None = None
     context: Mapping[str, Any] = field(default_factory=dict)
     place: AnswerPlace | None = None  # reserved by the server, before it stored the question
@@ -117,6 +121,8 @@ def parse_generate_options(message: Any, keywords: Mapping[str, Any]) -> Generat
     own = {name: value for name, value in keywords.items() if name in OWN_OPTIONS}
     if "tool_choice" in own:
         _check_tool_choice(own["tool_choice"])
+    if not isinstance(own.get("clear_tool_uses"), ToolClearing | None):
+        raise InvalidInput("clear_tool_uses", "must be a ToolClearing")
     if own.get("continuity") is not None:
         clean_continuity(own["continuity"])
     if own.get("agent") is not None:

@@ -16,6 +16,7 @@ from palaver.core.identity import canonical_json
 from palaver.errors import BudgetTooSmall
 from palaver.generation.plan import AnswerPlan
 from palaver.generation.progress import Progress
+from palaver.generation.tool_clearing import NOTHING, Cleared, clear_tool_uses
 from palaver.models.tokens import counter_for
 from palaver.ports.conversation import Thread
 from palaver.ports.models import Quote
@@ -42,6 +43,7 @@ class Prompt:
     budget: int
     ratio: float = 1.0  # tokens that the provider counts for one of ours
     quotes: tuple[Quote, ...] = ()
+    cleared: Cleared = NOTHING
     previous: str | None = None
     new: tuple[Message, ...] = ()
 
@@ -61,11 +63,14 @@ async def build_prompt(plan: AnswerPlan, progress: Progress, history: ClientHist
     budget = _plan_budget(plan, history, ratio)
     context = await _build_context(plan, progress, budget)
     messages = [await _inline_images(plan.thread, message) for message in _insert_history(context, history)]
+    counted = context.tokens + budget.extra
+    messages, cleared = _clear_tools(plan, messages, counted)
     return Prompt(
         context=context,
         at=at,
         messages=tuple(messages),
-        counted=context.tokens + budget.extra,
+        counted=counted - cleared.tokens,
+        cleared=cleared,
         budget=budget.total,
         ratio=ratio,
         quotes=await _find_quotes(plan, progress),
@@ -129,6 +134,12 @@ def _has_images(messages: Sequence[Mapping[str, object]]) -> bool:
 
 
 # ---- messages
+
+
+def _clear_tools(plan: AnswerPlan, messages: list[Message], counted: int) -> tuple[list[Message], Cleared]:
+    if plan.options.clear_tool_uses is None:
+        return messages, NOTHING
+    return clear_tool_uses(messages, plan.options.clear_tool_uses, counted, counter_for(plan.model.name))
 
 
 def _insert_history(context: Context, history: ClientHistory) -> list[Message]:

@@ -147,7 +147,7 @@ class Generation:
     async def _run_round(self, prompt: Prompt, newest: Turn | None, number: int) -> Turn:
         plan, progress = self._plan, self._progress
         if plan.options.all_events and not number:
-            progress.emit(Prompted(prompt.context))
+            progress.emit(Prompted(prompt.context, prompt.cleared))
         call = ModelCall(plan, progress, prompt, self._tool_choice(number))
         try:
             turn = await call.run()

@@ -41,7 +41,7 @@ TICKETS = re.compile(
 )
 LONG = re.compile(
     r"/api/conversations/[^/]+/(?:generate|summarize|compact|facts/extract|verify|turns/[^/]+/regenerate)"
-    r"|/api/chat|/v1/(?:chat/completions|responses|messages)|/mcp"
+    r"|/api/chat|/v1/(?:chat/completions|responses(?:/compact)?|messages)|/mcp"
 )
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",

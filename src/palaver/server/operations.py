@@ -19,6 +19,7 @@ from palaver.server.compat.openai_chat import routes as openai_chat
 from palaver.server.compat.openai_chat import stored as stored_chat
 from palaver.server.compat.openai_conversations import routes as openai_conversations
 from palaver.server.compat.openai_embeddings import routes as openai_embeddings
+from palaver.server.compat.openai_responses import compact as compact_responses
 from palaver.server.compat.openai_responses import routes as openai_responses
 from palaver.server.rest import admin, attachments, conversations, events, generate, memory, schemas, streams, turns
 
@@ -194,6 +195,8 @@ COMPAT_OPERATIONS: tuple[Operation, ...] = (
             stored_chat.list_chat_completion_messages, foreign.ChatCompletionMessageList, also=(404,)),
     _openai(G, "POST /responses", openai_responses.create_response, foreign.ResponseObject, body=foreign.NewResponse,
             streams=True, also=(404, 502)),
+    _openai("Conversation.summarize", "POST /responses/compact", compact_responses.compact_response,
+            foreign.CompactedResponse, body=foreign.NewCompaction, also=(404, 502)),
     _openai("", "POST /responses/input_tokens", openai_responses.count_input_tokens, foreign.InputTokens,
             body=foreign.NewResponse),
     _openai("Conversation.history", "GET /responses/{response}", openai_responses.get_response,

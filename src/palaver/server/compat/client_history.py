@@ -73,12 +73,25 @@ class HistoryWriter:
     async def _plan(self, ask: ClientRequest, talk: Conversation) -> tuple[list[Turn], HistoryPlan]:
         if ask.previous is not None:
             return await self._plan_after_previous(ask, talk)
+        if ask.after is not None:
+            return await self._plan_after_compaction(ask, talk, ask.after)
         stored: list[Turn] = await talk.history(len(ask.said) + MARGIN)
         if len(stored) >= len(ask.said) + MARGIN and not is_at_the_end(stored, ask.said):
             stored = await talk.history(MAX_TURNS)
         said = await redact_messages(talk, ask.said)
         forgotten = await _count_forgotten(talk, stored)
         return stored, plan_history(stored, said, whole=ask.whole, forgotten=forgotten)
+
+    async def _plan_after_compaction(
+        self, ask: ClientRequest, talk: Conversation, id: str
+    ) -> tuple[list[Turn], HistoryPlan]:
+        """Plan to make the thread after a compacted turn what the client says it is."""
+        last = await talk.turn(id)
+        if not last.active:
+            await talk.switch(last)
+        stored: list[Turn] = await talk.history(MAX_TURNS, after=last)
+        said = await redact_messages(talk, ask.said)
+        return stored, plan_history(stored, said, whole=True, forgotten=await _count_forgotten(talk, stored))
 
     async def _plan_after_previous(self, ask: ClientRequest, talk: Conversation) -> tuple[list[Turn], HistoryPlan]:
         """Plan to append after an earlier answer. The turns that followed it are superseded."""

@@ -13,7 +13,9 @@ from palaver.conversations.conversation import Conversation
 from palaver.errors import ModelUnavailable, NotFound
 from palaver.generation.events import Answered, MessageStored, Prompted, ToolsPlanned, TurnOpened
 from palaver.generation.tool_calls import is_abandoned, server_calls
+from palaver.generation.tool_clearing import NOTHING, Cleared
 from palaver.model import Turn
+from palaver.server.compat.compaction import Compaction
 from palaver.server.compat.replay import INPUT, REPLAYED, AnswerEvent, AnswerReplay, failed_turns
 from palaver.server.compat.request import MAX_MESSAGES, ClientRequest
 from palaver.server.live.answers import Answer
@@ -39,6 +41,8 @@ class Exchange:
     input: Turn | None = None
     answer: Answer | None = None
     start_seconds: float = START_SECONDS
+    compaction: Compaction | None = None  # of the thread, made before the answer
+    cleared: Cleared = NOTHING  # tool results that were left out of a request that is not stored
 
     @property
     def ended(self) -> float | None:

@@ -7,30 +7,49 @@ unless it asks to be stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from palaver.context.render import original_names
+from palaver.context.settings import counts_characters
 from palaver.conversations.conversation import Conversation
-from palaver.conversations.internals import clock_of, services_of
+from palaver.conversations.internals import clock_of, generation_of, services_of
 from palaver.conversations.store import Store
 from palaver.core.identity import new_id
 from palaver.core.rights import require_right
 from palaver.errors import Gone, InvalidInput, NotFound, TurnNotFound
 from palaver.generation.answer_place import AnswerPlace, simultaneous_of
+from palaver.generation.events import Answered, GenerateEvent
 from palaver.model import GENERATE, READ, SYSTEM, WRITE, Turn
+from palaver.models.context_windows import default_budget
+from palaver.models.tokens import counter_for
+from palaver.ports.models import ChatModel
 from palaver.server.auth import Caller
-from palaver.server.compat.client_history import HistoryWriter, previous_error
+from palaver.server.compat.client_history import FIELDS, HistoryWriter, previous_error
+from palaver.server.compat.compaction import (
+    COMPACTED,
+    compact_if_due,
+    find_compacted,
+    read_compaction,
+    summary_message,
+)
+from palaver.server.compat.context_edits import FIELD as EDITS
 from palaver.server.compat.exchange import Exchange, answer_turns, exchange_metadata, is_usable
 from palaver.server.compat.model_choice import choose_model, resolve_model
-from palaver.server.compat.passthrough import build_model_request, relay_events
-from palaver.server.compat.references import exchange_id, get_or_create_conversation, parse_exchange_id
+from palaver.server.compat.passthrough import build_model_request, empty_turn, relay_events
+from palaver.server.compat.references import (
+    exchange_id,
+    find_conversation_named,
+    get_or_create_conversation,
+    parse_exchange_id,
+)
 from palaver.server.compat.replay import INPUT
 from palaver.server.compat.request import (
     EXTENSION,
     ClientMessage,
     ClientRequest,
+    count_tokens,
     reasoning_by_call,
     settings_for,
 )
@@ -40,6 +59,7 @@ from palaver.server.live.answers import Answer
 
 RECENT = 50  # turns among which the first attempt of a request is searched
 LATEST = 20  # conversations among which it is searched if the request named none
+MESSAGE_ROOM = 2  # the least context, in tokens of the message to answer
 UNNAMED_TTL = 30 * 86_400  # seconds; providers keep the answers of unnamed conversations as long
 
 
@@ -100,8 +120,11 @@ class Exchanges:
         self._check_model(ask)
         if again and ask.store and not is_named and (found := await self._find_unnamed_attempt(mark)):
             return await self.resume(ask, *found)
+        ask = await self._continue_compaction(ask, name)
         talk = await self._conversation(ask, name)
         if talk is None:
+            if ask.edits.compact_at is not None:
+                raise InvalidInput(EDITS, "needs a conversation to compact: name one, such as with X-Conversation-Id")
             if ask.context:
                 raise InvalidInput(
                     f"{EXTENSION}.context", "needs a conversation: without one, the request is passed on as it is"
@@ -116,6 +139,21 @@ class Exchanges:
         except BaseException:
             await place.leave()
             raise
+
+    async def _continue_compaction(self, ask: ClientRequest, name: str | None) -> ClientRequest:
+        """Continue from a compaction that the client sent back: in its own conversation, elsewhere with its text."""
+        if ask.compaction is None or ask.previous is not None:
+            return ask
+        found = await find_compacted(self.store, ask.compaction)
+        wanted = ask.conversation or name
+        if wanted is not None:
+            named = await find_conversation_named(self.store, wanted)
+            if found is not None and named is not None and named.id == found[0].id:
+                return ask
+        elif found is not None and ask.store:
+            return replace(ask, conversation=found[0].id, after=found[1].id, whole=True)
+        summary = await summary_message(FIELDS.get(ask.shape, "messages"), ask.compaction, found)
+        return replace(ask, said=(summary, *ask.said))
 
     def _check_rights(self, ask: ClientRequest, is_named: bool) -> None:
         """Refuse before anything is stored: an answer needs the right to ask a model, a stored one also to read and to
@@ -170,8 +208,19 @@ class Exchanges:
     ) -> Exchange:
         question = input if input.role == "user" else await _find_question(talk, input)
         options = self._options(ask, talk, question, input, unknown)
-        answer = await self.services.answers.start(talk, None, options, place)
-        return self._exchange(ask, talk, input, answer)
+        at = ask.edits.compact_at
+        compaction = None if at is None else await compact_if_due(talk, input, at)
+        if compaction is not None and ask.edits.pause:
+            if place is not None:
+                await place.leave()
+            answer = self.services.answers.relay(_paused(talk.id, clock_of(self.store).now()))
+        else:
+            if compaction is not None:
+                # The provider's own copy of the thread is not compacted: send it the new one.
+                marks = {INPUT: input.id, COMPACTED: True}
+                options |= {"answer_metadata": marks, "continuity": "off"}
+            answer = await self.services.answers.start(talk, None, options, place)
+        return replace(self._exchange(ask, talk, input, answer), compaction=compaction)
 
     async def _answer_again(self, exchange: Exchange) -> Answer:
         """Answer a failed exchange again, with the message that is already stored."""
@@ -198,18 +247,33 @@ class Exchanges:
             "reasoning": reasoning_by_call(ask.said),
             "all_events": True,
             "answer_metadata": {INPUT: input.id},
+            "clear_tool_uses": ask.edits.clear_tools,
+            "continuity": None if ask.edits.clear_tools is None else "off",
             **ask.context,
+            **self._budget(ask, talk, model),
         }
         return {key: value for key, value in options.items() if value is not None}
+
+    def _budget(self, ask: ClientRequest, talk: Conversation, model: ChatModel) -> dict[str, object]:
+        """Limit the context to the size from which the client wants it compacted."""
+        at = ask.edits.compact_at
+        usual = generation_of(self.store).context_options(talk.info, ask.context)
+        if not at or counts_characters(usual):
+            return {}
+        # A message that is longer than this must still fit.
+        needed = MESSAGE_ROOM * count_tokens(replace(ask, said=ask.said[-1:]), counter_for(model.name))
+        return {"token_budget": min(max(at, needed), usual.get("token_budget") or default_budget(model.window))}
 
     def _pass_through(self, ask: ClientRequest) -> Exchange:
         """Answer without memory, and without storing anything."""
         registry, now = self.services.registry, clock_of(self.store).now()
         model = registry.chat(resolve_model(self.services, ask) or registry.default)
-        body = model.body(build_model_request(ask, model))
+        request, cleared = build_model_request(ask, model)
+        body = model.body(request)
         names = original_names([tool.name for tool in ask.tools])
         events = relay_events(model, body, names, self.services.generate_settings.retry_policy, now)
-        return Exchange(new_id(), ask, int(now.timestamp()), answer=self.services.answers.relay(events))
+        answer = self.services.answers.relay(events)
+        return Exchange(new_id(), ask, int(now.timestamp()), answer=answer, cleared=cleared)
 
     # ---- retries whose first attempt is in the log
 
@@ -237,8 +301,14 @@ class Exchanges:
         """Continue an exchange whose message is stored: with its answer if that is usable, otherwise with a new one."""
         turns = await answer_turns(talk, input)
         if turns and is_usable(turns[-1], clock_of(self.store).now()):
-            return self._exchange(ask, talk, input)
+            compaction = await read_compaction(talk, input) if turns[-1].metadata.get(COMPACTED) else None
+            return replace(self._exchange(ask, talk, input), compaction=compaction)
         return await self._answer(ask, talk, input)
+
+
+async def _paused(conversation: str, now: datetime) -> AsyncGenerator[GenerateEvent]:
+    """Yield the end of a request that returns after the compaction, without an answer."""
+    yield Answered(empty_turn(conversation, now, "stop"))
 
 
 async def _never_answered(talk: Conversation, input: Turn) -> bool:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from palaver.context.render import error_mark
 from palaver.core.identity import new_id
 from palaver.generation.events import Answered, GenerateEvent
 from palaver.generation.tool_calls import CLIENT_CALLS
+from palaver.generation.tool_clearing import NOTHING, Cleared, clear_tool_uses
 from palaver.model import TokenUsage, Turn
 from palaver.models.response_accumulator import ModelResponse
 from palaver.models.retry import RetryPolicy, stream_with_retries
+from palaver.models.tokens import counter_for
 from palaver.ports.models import ChatModel, ModelRequest, ReasoningDelta, TextDelta, Thought
 from palaver.server.compat.history_diff import decode_data_url
 from palaver.server.compat.request import (
     ClientRequest,
     Part,
     arguments_text,
+    count_tokens,
     invalid,
     reasoning_by_call,
     result_text,
@@ -27,14 +32,25 @@ from palaver.server.compat.request import (
 )
 
 
-def build_model_request(asked: ClientRequest, model: ChatModel) -> ModelRequest:
-    return ModelRequest(
-        messages=tuple(_messages(asked, model.adapter)),
+def build_model_request(asked: ClientRequest, model: ChatModel) -> tuple[ModelRequest, Cleared]:
+    """Build the request to a model, and say which old tool results were left out of it."""
+    messages, cleared = _clear_tools(asked, _messages(asked, model.adapter), counter_for(model.name))
+    request = ModelRequest(
+        messages=tuple(messages),
         tools=asked.tools,
         tool_choice=asked.tool_choice,
         settings=settings_for(asked, model.adapter),
         reasoning=reasoning_by_call(asked.said),
     )
+    return request, cleared
+
+
+def _clear_tools(
+    asked: ClientRequest, messages: list[dict[str, object]], count: Callable[[str], int]
+) -> tuple[list[dict[str, object]], Cleared]:
+    if asked.edits.clear_tools is None:
+        return messages, NOTHING
+    return clear_tool_uses(messages, asked.edits.clear_tools, count_tokens(asked, count), count)
 
 
 def _messages(asked: ClientRequest, adapter: str) -> list[dict[str, object]]:
@@ -88,20 +104,28 @@ async def relay_events(
             heard.consume(event)
             if isinstance(event, TextDelta | ReasoningDelta | Thought):
                 yield event
+    turn = empty_turn("", now, "tool_calls" if heard.calls else heard.reason)
     yield Answered(
-        Turn(
-            id=new_id(),
-            conversation="",
-            seq=0,
-            position=0,
-            role="assistant",
-            actor="assistant",
-            content="",
-            created=now,
+        replace(
+            turn,
             tool_calls=tuple(heard.calls),
             tokens=TokenUsage(heard.usage.prompt, heard.usage.completion),
             model=model.name,
-            finish_reason="tool_calls" if heard.calls else heard.reason,
             metadata={CLIENT_CALLS: [call.id for call in heard.calls], **heard.end_metadata},
         )
+    )
+
+
+def empty_turn(conversation: str, now: datetime, finish_reason: str | None) -> Turn:
+    """Make the turn of an answer that is not stored."""
+    return Turn(
+        id=new_id(),
+        conversation=conversation,
+        seq=0,
+        position=0,
+        role="assistant",
+        actor="assistant",
+        content="",
+        created=now,
+        finish_reason=finish_reason,
     )

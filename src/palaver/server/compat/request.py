@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
 
+from palaver.context.options import IMAGE_TOKENS, OVERHEAD_TOKENS
 from palaver.context.settings import clean_context_settings
 from palaver.core.validation import did_you_mean
 from palaver.errors import InvalidInput
+from palaver.generation.tool_clearing import ToolClearing
 from palaver.model import ToolCall, ToolResult
 from palaver.ports.models import ToolChoice, ToolSpec
 
@@ -64,6 +66,34 @@ class ClientMessage:
         return [part for part in parts if part["type"] in ("image", "file")]
 
 
+@dataclass(frozen=True, slots=True)
+class CompactionItem:
+    """A compaction that the client sent back, in place of the messages before it.
+
+    `reference` names one that Palaver made. `text` is its summary, if the protocol shows it to clients.
+    """
+
+    reference: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextEdits:
+    """How a request wants its context kept small.
+
+    - `compact_at`: tokens of the thread from which it is compacted; None: it is not.
+    - `pause`: return after a compaction, without an answer.
+    - `clear_tools`: when to clear old tool results from the prompt.
+    - `is_reported`: the reply lists the edits that were made; `applied` are those made while parsing.
+    """
+
+    compact_at: int | None = None
+    pause: bool = False
+    clear_tools: ToolClearing | None = None
+    is_reported: bool = False
+    applied: tuple[Mapping[str, object], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRequest:
     """One request for an answer.
@@ -73,7 +103,8 @@ class ClientRequest:
     `conversation` and `previous` name what the request belongs to, if the body does. With `whole`, `said` is the
     client's complete history, even if it is one message. `format` is the required format of the answer, as Responses
     write it: `{"type": "json_schema", "schema": …}`. `kept` is stored with the message. `context` are options of the
-    context, from the field `palaver` that Palaver adds to each protocol.
+    context, from the field `palaver` that Palaver adds to each protocol. `compaction` stands for the messages before
+    `said`. With `after`, `said` is the client's history after this turn of the conversation.
     """
 
     shape: str
@@ -93,6 +124,9 @@ class ClientRequest:
     whole: bool = False
     kept: Mapping[str, object] = field(default_factory=dict)
     context: Mapping[str, object] = field(default_factory=dict)
+    edits: ContextEdits = field(default_factory=ContextEdits)
+    compaction: CompactionItem | None = None
+    after: str | None = None
 
 
 def reasoning_by_call(said: Sequence[ClientMessage]) -> dict[str, tuple[Mapping[str, object], ...]]:
@@ -311,3 +345,13 @@ def common_settings(body: Mapping[str, object], names: Mapping[str, str]) -> dic
         for theirs, ours in names.items()
         if body.get(theirs) is not None and ours in FORWARDED
     }  # fmt: skip
+
+
+def count_tokens(ask: ClientRequest, count: Callable[[str], int]) -> int:
+    """Count the tokens of a request with Palaver's own counter."""
+    texts = [ask.instructions or "", *(one.text for one in ask.said)]
+    texts += [arguments_text(call.arguments) for one in ask.said for call in one.calls]
+    texts += [result_text(result.content) for one in ask.said for result in one.results]
+    texts += [f"{tool.name} {tool.description} {arguments_text(dict(tool.parameters))}" for tool in ask.tools]
+    images = sum(len(one.files) for one in ask.said)
+    return sum(count(text) + OVERHEAD_TOKENS for text in texts if text) + images * IMAGE_TOKENS

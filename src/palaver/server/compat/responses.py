@@ -11,7 +11,6 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from palaver.context.options import IMAGE_TOKENS, OVERHEAD_TOKENS
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
 from palaver.errors import ModelUnavailable, PalaverError, PermissionDenied, ScrubPending
@@ -25,9 +24,7 @@ from palaver.server.compat.replay import INPUT, AnswerEvent, Interrupted
 from palaver.server.compat.request import (
     ClientRequest,
     TooDeep,
-    arguments_text,
     decode_json,
-    result_text,
     with_provider_fields,
 )
 from palaver.server.compat.sdk_retries import COUNT, fingerprint, is_retry
@@ -157,13 +154,3 @@ async def forget_exchange(exchange: Exchange) -> int:
         with suppress(PermissionDenied):  # not the owner: the empty conversation expires by itself
             status = max(status, await forget_turns(talk, [None]))
     return status
-
-
-def count_tokens(ask: ClientRequest, count: Callable[[str], int]) -> int:
-    """Count the tokens of a request with Palaver's own counter."""
-    texts = [ask.instructions or "", *(one.text for one in ask.said)]
-    texts += [arguments_text(call.arguments) for one in ask.said for call in one.calls]
-    texts += [result_text(result.content) for one in ask.said for result in one.results]
-    texts += [f"{tool.name} {tool.description} {arguments_text(dict(tool.parameters))}" for tool in ask.tools]
-    images = sum(len(one.files) for one in ask.said)
-    return sum(count(text) + OVERHEAD_TOKENS for text in texts if text) + images * IMAGE_TOKENS

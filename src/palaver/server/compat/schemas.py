@@ -106,6 +106,9 @@ class NewResponse(Open):
     conversation: str | Json | None = None
     previous_response_id: str | None = None
     store: bool | None = Field(None, description="Default true, as with the provider.")
+    context_management: list[Json] | None = Field(
+        None, description="`{type: compaction, compact_threshold}`: compact the thread from this many tokens on."
+    )
     stream: bool | None = None
     tools: list[Json] | None = None
     tool_choice: str | Json | None = None
@@ -120,6 +123,24 @@ class ResponseObject(Open):
     status: str
     model: str
     output: list[Json]
+
+
+class NewCompaction(Open):
+    model_config = ConfigDict(
+        extra="allow", json_schema_extra={"examples": [{"model": "offline", "previous_response_id": "resp_01"}]}
+    )
+    model: str
+    input: str | list[Json] | None = Field(None, description="Items to compact, instead of a stored response.")
+    instructions: str | None = None
+    previous_response_id: str | None = Field(None, description="Compact the thread up to this response.")
+
+
+class CompactedResponse(BaseModel):
+    id: str
+    created_at: int
+    object: Literal["response.compaction"]
+    output: list[Json] = Field(description="The user messages, followed by one compaction item.")
+    usage: Json
 
 
 class Deleted(BaseModel):
@@ -211,6 +232,9 @@ class NewMessage(Open):
     tools: list[Json] | None = None
     tool_choice: Json | None = None
     metadata: Json | None = Field(None, description="`conversation_id` names the conversation.")
+    context_management: Json | None = Field(
+        None, description="`edits`: compact_20260112, clear_tool_uses_20250919, clear_thinking_20251015."
+    )
     palaver: Extension = None
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from palaver.generation.events import Answered, ToolsPlanned
 from palaver.models.response_accumulator import STOP_SEQUENCE
 from palaver.ports.models import JsonObject, ReasoningDelta, TextDelta, Thought
+from palaver.server.compat.compaction import Compaction
+from palaver.server.compat.context_edits import report_cleared
 from palaver.server.compat.replay import AnswerEvent, AnswerTotals, Interrupted
 from palaver.server.compat.request import (
     arguments_text,
@@ -25,6 +27,9 @@ class MessageFrames:
 
     id: str
     model: str
+    compaction: Compaction | None = None
+    is_paused: bool = False  # returns after the compaction
+    applied: list[JsonObject] | None = None  # edits of the context; None: the client asked for none
     totals: AnswerTotals = field(default_factory=AnswerTotals)
     blocks: list[JsonObject] = field(default_factory=list)
     _open: str | None = None  # the type of the open block
@@ -40,6 +45,7 @@ class MessageFrames:
             "content": list(self.blocks),
             **(self._stop_fields() if last is not None else {"stop_reason": None, "stop_sequence": None}),
             "usage": {"input_tokens": self.totals.prompt, "output_tokens": self.totals.completion},
+            **self._edits(),
         }
 
     def start(self) -> list[Any]:
@@ -47,6 +53,27 @@ class MessageFrames:
 
     def encode(self, event: AnswerEvent) -> list[Any]:
         self.totals.add(event)
+        return [*self._compaction_frames(), *self._encode(event)]
+
+    def _compaction_frames(self) -> list[Any]:
+        """Encode the compaction, the first block. Clients send it back in place of the messages before it."""
+        if self.compaction is None or self.blocks:
+            return []
+        content = {"content": self.compaction.text, "encrypted_content": self.compaction.reference}
+        self.blocks.append({"type": "compaction", **content})
+        return [
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "compaction", "content": None}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "compaction_delta", **content}},
+            {"type": "content_block_stop", "index": 0},
+        ]
+
+    def _edits(self) -> JsonObject:
+        if self.applied is None:
+            return {}
+        cleared = report_cleared(self.totals.prompted.cleared) if self.totals.prompted is not None else []
+        return {"context_management": {"applied_edits": [*self.applied, *cleared]}}
+
+    def _encode(self, event: AnswerEvent) -> list[Any]:
         if isinstance(event, TextDelta):
             return self._text_delta("text", {"type": "text_delta", "text": event.text}, event.text)
         if isinstance(event, ReasoningDelta):
@@ -103,12 +130,14 @@ class MessageFrames:
         usage = {"input_tokens": self.totals.prompt, "output_tokens": self.totals.completion}
         return [
             *frames,
-            {"type": "message_delta", "delta": self._stop_fields(), "usage": usage},
+            {"type": "message_delta", "delta": self._stop_fields(), "usage": usage, **self._edits()},
             {"type": "message_stop"},
         ]
 
     def _stop_fields(self) -> JsonObject:
         """Return why it ended, and the stop sequence if one ended it."""
+        if self.is_paused:
+            return {"stop_reason": "compaction", "stop_sequence": None}
         sequence = self.totals.last.metadata.get(STOP_SEQUENCE) if self.totals.last is not None else None
         if isinstance(sequence, str) and self.totals.reason == "stop":
             return {"stop_reason": "stop_sequence", "stop_sequence": sequence}

@@ -7,15 +7,19 @@ from typing import Any
 from urllib.parse import quote
 
 from palaver.model import ToolCall, ToolResult
+from palaver.models.tokens import counter_for
 from palaver.ports.models import INSTRUCTIONS_CACHE, ToolChoice
+from palaver.server.compat.context_edits import COMPACTION, clear_thinking, ignored_options, parse_edits
 from palaver.server.compat.request import (
     MAX_TOOLS,
     AllowedFields,
     ClientMessage,
     ClientRequest,
+    CompactionItem,
     Part,
     common_settings,
     invalid,
+    optional_text,
     other_fields,
     parse_extension,
     parse_format,
@@ -31,7 +35,10 @@ from palaver.server.compat.request import (
     simplify_parts,
 )
 
-DECIDED = frozenset("model messages system stream tools tool_choice metadata store mcp_servers container".split())
+DECIDED = frozenset(
+    "model messages system stream tools tool_choice metadata store mcp_servers container context_management "
+    "compaction".split()
+)
 ALLOWED: AllowedFields = {
     "max_tokens": (), "temperature": (), "top_p": (), "top_k": (), "stop_sequences": (),
     "thinking": ("type", "budget_tokens", "display"), "output_config": ("format", "effort"),
@@ -43,21 +50,24 @@ COMMON = {"temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tok
 def parse_request(body: Mapping[str, object]) -> ClientRequest:
     """Parse the body of a request. Raises InvalidInput, which names the field."""
     reject_provider_tools(body, ("mcp_servers", "container"))
-    said = parse_messages(require_list("messages", body.get("messages")))
-    if not said:
+    messages, compaction = _split_messages(require_list("messages", body.get("messages")))
+    given = parse_messages(messages)
+    if not given:
         raise invalid("messages", "must not be empty")
+    model = require_text("model", body.get("model"))
+    edits = parse_edits(body, given, counter_for(model))
     named = require_object("metadata", body.get("metadata")).get("conversation_id")
     one_by_one = _parallel_setting(body.get("tool_choice"))
     return ClientRequest(
         shape="anthropic-messages",
-        model=require_text("model", body.get("model")),
-        said=said,
+        model=model,
+        said=clear_thinking(body, given),
         instructions=_join_text(body.get("system"), "system") or None,
         tools=tuple(_parse_tool(one) for one in require_list("tools", body.get("tools") or [], MAX_TOOLS)),
         tool_choice=_parse_tool_choice(body.get("tool_choice")),
         common={**common_settings(body, COMMON), **one_by_one},
         own={**provider_settings(body, ALLOWED), **one_by_one, **_cache_setting(body)},
-        ignored=other_fields(body, DECIDED, ALLOWED),
+        ignored={**other_fields(body, DECIDED, ALLOWED), **ignored_options(body)},
         format=parse_format(
             "output_config.format", require_object("output_config", body.get("output_config")).get("format")
         ),
@@ -65,7 +75,42 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
         conversation=None if named is None else require_name("metadata.conversation_id", named),
         store=require_flag("store", body.get("store")),
         context=parse_extension(body),
+        edits=edits,
+        compaction=compaction,
     )
+
+
+def _split_messages(
+    messages: list[Mapping[str, object]],
+) -> tuple[list[Mapping[str, object]], CompactionItem | None]:
+    """Return the messages after the last compaction block, and that block. It stands for everything before it."""
+    kept: list[Mapping[str, object]] = []
+    found: CompactionItem | None = None
+    for one in messages:
+        blocks = one.get("content")
+        places = [n for n, block in enumerate(blocks) if _is_compaction(block)] if isinstance(blocks, list) else []
+        if not places or not isinstance(blocks, list):
+            kept.append(one)
+            continue
+        made = [item for n in places if (item := _parse_compaction(blocks[n])) is not None]
+        rest = blocks[places[-1] + 1 :] if made else [block for block in blocks if not _is_compaction(block)]
+        if made:
+            kept, found = [], made[-1]
+        kept += [{**one, "content": rest}] if rest else []
+    return kept, found
+
+
+def _is_compaction(block: object) -> bool:
+    return isinstance(block, Mapping) and block.get("type") == COMPACTION
+
+
+def _parse_compaction(block: Mapping[str, object]) -> CompactionItem | None:
+    """Parse a compaction block. One without content failed, and stands for nothing."""
+    if block.get("content") is None:
+        return None
+    text = require_name("messages.content.content", block["content"])
+    reference = optional_text("messages.content.encrypted_content", block.get("encrypted_content"))
+    return CompactionItem(reference=reference, text=text)
 
 
 def _parse_tool_choice(given: object) -> ToolChoice:

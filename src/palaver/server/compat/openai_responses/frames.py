@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaver.generation.events import Answered, ToolsPlanned, TurnOpened
-from palaver.model import ToolCall
+from palaver.model import ToolCall, Turn
 from palaver.ports.models import JsonObject, ReasoningDelta, TextDelta
 from palaver.server.compat import openai_items
+from palaver.server.compat.compaction import COMPACTED, compaction_item
 from palaver.server.compat.openai_responses.parse import ECHOED, PREFIX
-from palaver.server.compat.replay import AnswerEvent, AnswerTotals, Interrupted
+from palaver.server.compat.replay import INPUT, AnswerEvent, AnswerTotals, Interrupted
 from palaver.server.compat.request import (
     arguments_text,
 )
@@ -66,7 +67,7 @@ class ResponseFrames:
         self.totals.add(event)
         if isinstance(event, TurnOpened):
             self._turn = event.turn.id
-            return []
+            return self._encode_compaction(event.turn)
         if isinstance(event, ReasoningDelta):
             return self._reasoning_delta(event.text)
         if isinstance(event, TextDelta):
@@ -76,6 +77,13 @@ class ResponseFrames:
         if isinstance(event, Answered):
             return self._finish(event)
         return self._interrupted() if isinstance(event, Interrupted) else []
+
+    def _encode_compaction(self, turn: Turn) -> list[Any]:
+        """Encode the compaction of the thread that was made before the first turn of an answer."""
+        if self.output or not turn.metadata.get(COMPACTED):
+            return []
+        self.output.append(compaction_item(turn.conversation, str(turn.metadata[INPUT])))
+        return [self._item("added", self.output[-1]), self._item("done", self.output[-1])]
 
     def encode_error(self, error: Mapping[str, Any]) -> list[Any]:
         """Encode the end of an answer that failed."""

@@ -8,6 +8,7 @@ from typing import Any
 from palaver.core.identity import canonical_json
 from palaver.ports.models import ToolChoice
 from palaver.server.compat import openai_items
+from palaver.server.compat.context_edits import parse_management, split_items
 from palaver.server.compat.request import (
     MAX_TOOLS,
     AllowedFields,
@@ -59,7 +60,8 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
     reject_unsupported(body, ("prompt", "top_logprobs"))
     given = body.get("input")
     entries: object = [{"role": "user", "content": given}] if isinstance(given, str) else given or []
-    said = openai_items.parse_items(entries)
+    rest, compaction = split_items(entries)
+    said = openai_items.parse_items(rest)
     if not said:
         raise invalid("input", "must contain a new item")
     return ClientRequest(
@@ -79,6 +81,8 @@ def parse_request(body: Mapping[str, object]) -> ClientRequest:
         store=_parse_store(body),
         kept={"response": echo_of(body)},
         context=parse_extension(body),
+        edits=parse_management(body.get("context_management")),
+        compaction=compaction,
     )
 
 

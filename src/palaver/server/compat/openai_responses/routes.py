@@ -22,6 +22,7 @@ from palaver.server.compat.exchanges import Exchanges
 from palaver.server.compat.openai_responses.frames import ResponseFrames, ResumedFrames, build_response
 from palaver.server.compat.openai_responses.parse import PREFIX, echo_of, parse_request
 from palaver.server.compat.replay import replay_turns
+from palaver.server.compat.request import count_tokens
 from palaver.server.dependencies import CallerDep, Reply, ServicesDep, StoreDep
 
 STOP_SECONDS = 10.0  # how long a cancellation waits for the answer to end
@@ -121,9 +122,7 @@ async def count_input_tokens(request: Request, store: StoreDep) -> Response:
     """Count the input tokens of a request with Palaver's own counter."""
     body, _ = await responses.read_body(request)
     ask = parse_request({**body, "model": body.get("model") or "offline"})
-    return Reply(
-        {"object": "response.input_tokens", "input_tokens": responses.count_tokens(ask, counter_for(ask.model))}
-    )
+    return Reply({"object": "response.input_tokens", "input_tokens": count_tokens(ask, counter_for(ask.model))})
 
 
 # ---- one response --------------------------------------------------------------------------------------------------
