@@ -27,7 +27,7 @@
     ├── PermissionDenied               the scope lacks a right
     │   └── TokenRefused               the token is missing, expired or invalid here
     ├── VerificationFailed             the log and the rows disagree; names the first bad row
-    ├── ScrubPending                   deleted, but another reader keeps old bytes in the WAL for now
+    ├── ScrubPending                   deleted, but a reader or a full disk keeps old bytes for now
     ├── MissingExtra (ImportError)     an optional dependency; says which extra to install
     ├── ModelError                     a call of a model failed; names the model, never quotes it
     │   ├── ModelUnavailable           unreachable, overloaded or failing: retry
@@ -282,12 +282,17 @@ class VerificationFailed(PalaverError):
 
 
 class ScrubPending(PalaverError):
-    """The rows are deleted; old bytes remain in the WAL until another reader closes its transaction."""
+    """The rows are deleted; old bytes remain in the WAL until another reader closes its transaction.
 
-    def __init__(self) -> None:
+    `cause` is set where it is not a reader but the database that failed: "the disk is full", for example.
+    """
+
+    def __init__(self, cause: str | None = None) -> None:
+        self.cause = cause
+        why, until = (cause, "it can be written") if cause else ("another process is reading", "it has finished")
         super().__init__(
-            "deleted; another process is reading, so old bytes stay in the WAL for now. "
-            "They are removed as soon as it has finished: by this store, or by the next one that opens the file."
+            f"deleted; {why}, so old bytes stay in the WAL for now. "
+            f"They are removed as soon as {until}: by this store, or by the next one that opens the file."
         )
 
 

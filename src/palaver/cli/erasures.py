@@ -72,7 +72,7 @@ async def erase_user(
     if receipt is None:
         note("--receipt FILE or --json would keep the receipt.")
     if not done.scrubbed:
-        note("Another process still reads: the next sweep removes the last bytes.")
+        note("A reader or a full disk keeps some bytes: the next sweep removes them.")
 
 
 @command("list", group=group)

@@ -107,13 +107,13 @@ class Forgetter:
         id = fact.id if isinstance(fact, Fact) else clean_name("fact", fact)
         existed = await self.handle.engine.drop_fact(self.handle.scope, self.handle.id, id)
         await delete_pending_blobs(self.handle.engine, self.blobs)
-        check_scrubbed(Deletion(scrubbed=await self.handle.engine.scrub()))
+        check_scrubbed(self.handle.engine, await self.handle.engine.scrub())
         return existed
 
     async def _finish(self, deletion: Deletion) -> None:
         self.provider_threads.drop(self.handle.scope.tenant, self.handle.id)
         await delete_pending_blobs(self.handle.engine, self.blobs)
-        check_scrubbed(deletion)
+        check_scrubbed(self.handle.engine, deletion.scrubbed)
 
 
 async def delete_pending_blobs(engine: DeletionStore, blobs: Blobs) -> None:
@@ -124,6 +124,6 @@ async def delete_pending_blobs(engine: DeletionStore, blobs: Blobs) -> None:
         await engine.blobs_deleted(paths)
 
 
-def check_scrubbed(deletion: Deletion) -> None:
-    if not deletion.scrubbed:
-        raise ScrubPending
+def check_scrubbed(engine: DeletionStore, scrubbed: bool) -> None:
+    if not scrubbed:
+        raise ScrubPending(engine.scrub_problem())

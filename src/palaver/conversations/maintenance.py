@@ -63,7 +63,7 @@ class Maintenance:
         await self.engine.abort_expired_streams()
         await self.delete_pending_blobs()
         await self.worker.drain(self.scope.tenant)
-        check_scrubbed(Deletion(scrubbed=await self.engine.scrub()))
+        check_scrubbed(self.engine, await self.engine.scrub())
 
     async def finish_deletions(self) -> None:
         """Finish the deletions that an earlier process began."""
@@ -73,7 +73,7 @@ class Maintenance:
     async def _scrub(self, *deletions: Deletion) -> None:
         """Remove the old bytes of what was deleted."""
         if any(one.conversations or one.turns for one in deletions):
-            check_scrubbed(Deletion(scrubbed=await self.engine.scrub()))
+            check_scrubbed(self.engine, await self.engine.scrub())
 
     async def delete_pending_blobs(self) -> None:
         await delete_pending_blobs(self.engine, self.blobs)

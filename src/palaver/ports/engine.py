@@ -177,6 +177,10 @@ class DeletionStore(Protocol):
         """Try again to remove old bytes from the database's own log. True when none are left."""
         ...
 
+    def scrub_problem(self) -> str | None:
+        """Return why old bytes are left, if the database failed; None if a reader keeps them."""
+        ...
+
     async def blobs_to_delete(self, limit: int) -> list[str]:
         """Return paths of files whose rows are deleted and whose bytes are not."""
         ...

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -216,20 +213,6 @@ async def test_a_file_that_cannot_be_written_is_called_so_and_left_alone(
 # ---- full ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of eight megabytes, where we may make one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
-    if os.getuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs the right to mount a small file system; the limit on file sizes is tested without")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
 async def fill(talk: Conversation, acknowledged: list[str]) -> Exception:
     """Append until the disk is full, four at a time. Returns the first error."""
     for n in range(1_000):
@@ -291,22 +274,6 @@ async def test_a_disk_that_is_full_from_the_start_leaves_no_half_made_database(s
         await open_and_append(f"sqlite:///{small_disk}/c.db")
     ballast.unlink()
     await open_and_append(f"sqlite:///{small_disk}/c.db")
-
-
-@pytest.fixture
-def file_limit() -> Iterator[Callable[[int | None], None]]:
-    """Sets the largest file that this process may write: a full disk that anybody can make."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-
-    def limit(size: int | None) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft if size is None else size, hard))
-
-    try:
-        yield limit
-    finally:
-        limit(None)
-        signal.signal(signal.SIGXFSZ, before)
 
 
 async def test_a_file_that_may_not_grow_is_a_clear_error_and_nothing_is_half_written(

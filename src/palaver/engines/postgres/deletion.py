@@ -78,6 +78,9 @@ class PostgresDeletion(EnginePart):
         """Do nothing: old bytes are removed by VACUUM and when the WAL is recycled."""
         return True
 
+    def scrub_problem(self) -> str | None:
+        return None
+
     async def blobs_to_delete(self, limit: int) -> list[str]:
         for row in await self.tenants_with_maintenance():
             if row["files"]:

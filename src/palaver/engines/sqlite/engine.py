@@ -369,6 +369,9 @@ class SQLiteEngine:
             self.writer.scrubber.request()
         return await self.writer.scrubber.finished()
 
+    def scrub_problem(self) -> str | None:
+        return self.writer.scrubber.problem
+
     async def blobs_to_delete(self, limit: int) -> list[str]:
         return await self.readers.run(deletion.blobs_to_delete, limit)
 

@@ -24,7 +24,7 @@ from palaver.memory.compaction import SPAN_TURNS
 from palaver.model import Scope
 from palaver.ports.damage import LOST, UNREADABLE, Damage
 
-WHOLE = 0  # the number of jobs that are for the wgap file
+WHOLE = 0  # the number of jobs that are for the whole file
 
 
 # ---- finding -------------------------------------------------------------------------------------------------------

@@ -26,8 +26,9 @@ from pathlib import Path
 
 import apsw
 
-from palaver.engines.sqlite.connection import SQLiteAddress, connect, poll_while_busy
+from palaver.engines.sqlite.connection import SQLiteAddress, connect, poll_while_busy, translate_errors
 from palaver.engines.sqlite.page_scrubbing import clear_gaps
+from palaver.errors import DatabaseFull, EngineError
 
 RETRY_SECONDS = 1.0  # after a reader kept the WAL
 WAIT_SECONDS = 1.0  # how long a deletion waits for readers that still need the WAL
@@ -45,6 +46,7 @@ class Scrubber:
     def __init__(self, address: SQLiteAddress) -> None:
         self.address = address
         self.pending = False  # old bytes may be left
+        self.problem: str | None = None  # why, if the database failed and no reader keeps them
         self._changed = threading.Condition()  # guards the fields below
         self._asked = False
         self._closing = False
@@ -88,9 +90,9 @@ class Scrubber:
             closing, waiters = self._next_round()
             try:
                 db = db or connect(self.address, readonly=False)
-                done = _scrub(db, 0 if closing else WAIT_SECONDS)
-            except (apsw.Error, OSError):
-                done = False  # tried again a second later, and by the next process that opens the file
+                done, self.problem = _scrub(db, 0 if closing else WAIT_SECONDS), None
+            except (apsw.Error, OSError) as problem:  # tried again a second later, and when the file is opened next
+                done, self.problem = False, _describe(problem, self.address.path)
             with self._changed:
                 self.pending = not done or self._asked
             _resolve(waiters, done)
@@ -106,6 +108,17 @@ class Scrubber:
             self._asked = False
             waiters, self._waiters = self._waiters, []
             return self._closing, waiters
+
+
+def _describe(problem: Exception, path: Path) -> str | None:
+    """Say what failed; None when it was only locked."""
+    try:
+        with translate_errors(path):
+            raise problem
+    except DatabaseFull:
+        return "the disk is full"
+    except (EngineError, OSError, apsw.Error):
+        return None if isinstance(problem, apsw.BusyError) else f"the disk failed ({type(problem).__name__})"
 
 
 def _resolve(waiters: list[Waiter], done: bool) -> None:
