@@ -7,7 +7,8 @@ import logging
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from palaver.audit.derived import name_of
@@ -35,12 +36,15 @@ from palaver.context.snapshot import (
     widen,
 )
 from palaver.core.bounded_dict import BoundedDict
+from palaver.core.concurrency import run_in_strides
 from palaver.core.identity import micros
+from palaver.core.strides import size_of
 from palaver.core.turn_draft import decode_content, encode_content, referenced_attachments
 from palaver.errors import DatabaseCorrupt, DatabaseFull, DatabaseReadOnly, EngineUnavailable, InvalidInput
 from palaver.memory.compaction import Compaction
 from palaver.memory.model_calls import IN_USE, is_postponed, postponed_for
 from palaver.memory.retention import retention_of
+from palaver.memory.standing_instructions import MAX_READ
 from palaver.memory.working_memory import find_instructions
 from palaver.model import WRITE, Attachment, ConversationInfo, FileText, Note, Scope, Summary, Turn
 from palaver.models.offline.condenser import RuleCondenser
@@ -68,7 +72,6 @@ PAGE, MOST_BACK = 200, 10_000  # turns per read, and in all, before a question t
 MOST_UNSUMMARISED = 200  # turns that are read before the tail because they have no summary yet
 CACHED_SPEAKERS = 4_096  # summaries whose speakers are known
 UNREAD = 2_000  # turns that are searched for standing instructions for one context
-FEW_TURNS = 4  # are searched in the event loop
 PLAIN_TURNS = 20_000  # ids of turns without standing instructions that are kept
 CACHED_CONTEXTS = 256  # prompts whose fingerprints and recalled turns are kept
 
@@ -237,14 +240,16 @@ class ContextBuilder:
 
         An instruction in the memory block takes room from the window, so turns may fall out of it: then again.
         """
+        size = _longest_text(material)
         if not shows_standing(options):
-            return pack_context(material, options, count)
+            return await run_in_strides(lambda: pack_context(material, options, count), size)
         older, unknown = await self._search_older(scope, snapshot)
         seen: set[str] = set()
         found: list[tuple[int, Note]] = list(older)
         while True:
             notes = [note for _, note in sorted(found, key=lambda one: one[0])]
-            context = pack_context(replace(material, standing=standing_lines(snapshot, options, notes)), options, count)
+            whole = replace(material, standing=standing_lines(snapshot, options, notes))
+            context = await run_in_strides(partial(pack_context, whole, options, count), size)
             fallen = [turn for turn in unread_turns(snapshot, context) if turn.id not in seen]
             seen.update(turn.id for turn in fallen)
             more = await self._find_instructions(fallen)
@@ -281,10 +286,8 @@ class ContextBuilder:
     async def _find_instructions(self, turns: Sequence[Turn]) -> list[tuple[int, Note]]:
         """Find the standing instructions of turns, with their positions. Turns without any are not searched again."""
         unknown = [turn for turn in turns if turn.id not in self._plain]
-        if len(unknown) <= FEW_TURNS:
-            found = [find_instructions(turn) for turn in unknown]
-        else:
-            found = await asyncio.to_thread(lambda: [find_instructions(turn) for turn in unknown])
+        size = sum(min(len(turn.text), MAX_READ) for turn in unknown)
+        found = await run_in_strides(lambda: [find_instructions(turn) for turn in unknown], size)
         for turn, notes in zip(unknown, found, strict=True):
             if not notes:
                 self._plain[turn.id] = None
@@ -462,6 +465,13 @@ class ContextBuilder:
             and one.turn_id in (None, turn.id)
             and (wanted is None or turn.actor in wanted)
         ]
+
+
+def _longest_text(material: Material) -> int:
+    """Return the characters of the longest text in the material: packing many short ones is quick."""
+    turns = chain(material.tail, (one.turn for one in material.recalled))
+    given = (turn for turn in (material.message, material.current) if turn is not None)
+    return max((size_of(turn) for turn in chain(turns, given)), default=0)
 
 
 def _note_unknown(context: Context, turns: int) -> Context:

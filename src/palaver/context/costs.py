@@ -16,6 +16,7 @@ Count = Callable[[str], int]
 UNCOUNTED = "sql"  # the adapter of turns that were inserted by SQL: their token counts are guesses
 LEAST_TEXT = 24  # tokens: a shorter quotation says nothing
 SEPARATOR = 2  # tokens between two parts of a message
+TRIES = 3  # to shorten a unit: the marks of its lines are known once it is rendered
 MARK = 2  # tokens, or characters, of the mark that `Context.text` puts before a line that begins like a message
 
 
@@ -48,15 +49,32 @@ class Costs:
         texts = sum(max(1, len(turn.tool_results)) for turn in unit.turns)
         calls = sum(self.count(_calls_text(turn)) + 1 for turn in unit.turns if turn.tool_calls)
         fixed = texts * (self.overhead + 4) + calls
-        fixed += sum(self._extras(turn) + self._note(turn) for turn in unit.turns)
+        fixed += sum(self._speaker(turn) + self._images(turn) + self._note(turn) for turn in unit.turns)
         each = (room - fixed) // texts
-        if each < LEAST_TEXT:
-            return None
-        cut = lambda text: render.shorten(text, each, self.count)  # noqa: E731
+        for _ in range(TRIES):
+            if each < LEAST_TEXT:
+                return None
+            entry = self._cut(unit, each)
+            if entry.cost <= room:
+                return entry
+            each -= -(-(entry.cost - room) // texts)
+        return None
+
+    def _cut(self, unit: Unit, tokens: int) -> Entry:
+        """Render a unit with at most so many tokens of each text."""
+        cut = lambda text: render.shorten(text, tokens, self.count)  # noqa: E731
         messages = [message for turn in unit.turns for message in render.turn_messages(turn, self.view, cut)]
         cost = sum(self.count(render.message_text(message)) + self.overhead for message in messages)
-        cost += sum(self._images(turn) + MARK * render.text_marks(turn) for turn in unit.turns)
-        return Entry(unit, messages, cost, verbatim=False) if cost <= room else None
+        cost += sum(MARK * render.message_marks(message) for message in messages)
+        cost += sum(self._images(turn) for turn in unit.turns)
+        return Entry(unit, messages, cost, verbatim=False)
+
+    def is_over(self, turn: Turn) -> bool:
+        """Return whether a turn surely costs more than the whole budget, without counting more of it than that."""
+        budget = self.options.budget
+        if self._is_counted(turn):
+            return turn.token_count > budget
+        return any(render.exceeds(text, budget, self.count) for text in render.long_texts(turn))
 
     def unit(self, unit: Unit) -> int:
         """Return the cost of all turns of a unit."""
@@ -64,19 +82,39 @@ class Costs:
         return self.turn(turns[0]) if len(turns) == 1 else sum([self.turn(turn) for turn in turns])
 
     def turn(self, turn: Turn) -> int:
-        """Return the cost of a turn: its text, the overhead of each message, images, and the speaker's name."""
-        if self.counted and turn.id and turn.adapter != UNCOUNTED and not self.view.marks(turn):
+        """Return the cost of a turn: its text, the overhead of each message, images, and the speaker's name.
+
+        For a turn that cannot fit, return any number above the budget.
+        """
+        return self.options.budget + 1 if self.is_over(turn) else self._exact(turn)
+
+    def question(self, turn: Turn) -> int:
+        """Return the cost of the message to answer, even of one that cannot fit: the error says what it needs."""
+        if not self.is_over(turn):
+            return self._exact(turn)
+        return max(self.options.budget + 1, sum(map(self.count, render.long_texts(turn))) + self.overhead)
+
+    def _is_counted(self, turn: Turn) -> bool:
+        """Return whether the stored count of the turn's tokens is by this counter."""
+        return bool(self.counted and turn.id and turn.adapter != UNCOUNTED)
+
+    def _exact(self, turn: Turn) -> int:
+        if self._is_counted(turn) and not self.view.marks(turn):
             words = turn.token_count + (self._note(turn) if turn.attachments else 0)
         else:
             words = sum(self.count(render.message_text(message)) for message in render.turn_messages(turn, self.view))
         return words + (len(turn.tool_results) or 1) * self.overhead + self._extras(turn)
 
-    def _extras(self, turn: Turn) -> int:
+    def _speaker(self, turn: Turn) -> int:
+        """Return the cost of the speaker's name, where it stands before the text."""
         prefix = self.view.prefix(turn)
         spoken = self._speakers.get(prefix)
         if spoken is None:
             spoken = self._speakers[prefix] = self.count(prefix) + 1
-        spoken += MARK * render.text_marks(turn)
+        return spoken
+
+    def _extras(self, turn: Turn) -> int:
+        spoken = self._speaker(turn) + MARK * render.text_marks(turn)
         if isinstance(turn.content, str) and not turn.attachments:  # nearly always
             return spoken
         return self._images(turn) + spoken

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from palaver.core.strides import between_strides
+
 MAX_TEXT = 300  # characters of one instruction
 MAX_READ = 20_000  # characters of a text that are read: half from its beginning, half from its end
 
@@ -37,6 +39,7 @@ def standing(text: str) -> list[Standing]:
     """
     found: dict[str, Standing] = {}
     for sentence in sentences(own_words(text)):
+        between_strides()
         wish = _found(sentence)
         if wish:
             found.setdefault(wish.text.casefold(), wish)
@@ -351,6 +354,7 @@ def _found(sentence: str) -> Standing | None:
         return None
     for start, shown in _starts(sentence):
         for kind, rule in _rules():
+            between_strides()
             if rule.match(start):
                 return Standing(kind, shorten(shown if len(shown) <= MAX_TEXT else start, MAX_TEXT))
     return None

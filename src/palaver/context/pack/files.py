@@ -16,7 +16,7 @@ from palaver.context.costs import LEAST_TEXT
 from palaver.context.explain import ContextFile, FileState
 from palaver.context.inputs import ReadFile
 from palaver.context.pack.ledger import PackInputs
-from palaver.context.render import Span, attached_images, file_block, merge_spans, not_shown
+from palaver.context.render import Span, attached_images, exceeds, file_block, merge_spans, not_shown
 from palaver.context.render.neutral import MAX_IMAGE
 from palaver.core.quotes import indent
 from palaver.model import Attachment, Image, Turn
@@ -94,6 +94,8 @@ def _share(inputs: PackInputs, files: Sequence[ReadFile], room: int) -> dict[str
 def _need(inputs: PackInputs, file: ReadFile, room: int) -> int:
     """Return the cost of the whole file, or `room` if it is more than that."""
     if len(file.text) > room * LONGEST_TOKEN:
+        return room
+    if exceeds(file.text, room, inputs.count):
         return room
     return min(room, inputs.count(_block(file, [(0, len(file.text))])) + SEPARATOR)
 

@@ -36,7 +36,7 @@ def add_question(inputs: PackInputs, ledger: Ledger) -> tuple[Message | None, Le
     if turn is None:
         _require(inputs.options, "instructions", fixed)
         return None, ledger
-    cost = inputs.costs.turn(turn)
+    cost = inputs.costs.question(turn)
     _require(inputs.options, "the current message", fixed + cost)
     stored = [turn] if turn.id else []
     files = pack_files(inputs, turn, ledger.left - cost)
@@ -85,10 +85,13 @@ def _newest_that_fit(
     omitted: list[Unit] = []
     cap, used = int(left * share), 0
     for unit in reversed(rounds):
-        entry: Entry | None = inputs.costs.entry(unit, inputs.costs.unit(unit))
+        cost = inputs.costs.unit(unit)
         room = (left if is_running and not entries else cap) - used
-        if entry is not None and entry.cost > room:
-            entry = inputs.costs.shorten(unit, room) if not entries else None
+        entry: Entry | None = None
+        if cost <= room:
+            entry = inputs.costs.entry(unit, cost)
+        elif not entries:
+            entry = inputs.costs.shorten(unit, room)
         if entry is None:
             omitted.append(unit)
             cap = 0  # nothing that is older than a gap

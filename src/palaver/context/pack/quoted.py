@@ -18,7 +18,7 @@ def add_quoted_window(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) 
     """Add the last turns that fit as "Conversation so far"; the text is empty if there are none."""
     options, material = inputs.options, inputs.material
     most = options.recent_turns or options.policy.recent_turns or len(past)
-    turns = [turn for unit in past for turn in unit.turns][-most:]
+    turns = _after_huge(inputs, [turn for unit in past for turn in unit.turns][-most:])
     while turns and inputs.count(_conversation_so_far(inputs, turns)) + inputs.overhead > ledger.left:
         turns = turns[1:]
     text = _conversation_so_far(inputs, turns) if turns else ""
@@ -30,6 +30,12 @@ def add_quoted_window(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) 
     if older > 0:
         ledger = ledger.omit([Omission(reason="older than the last turns that this policy shows", turns=older)])
     return text, ledger
+
+
+def _after_huge(inputs: PackInputs, turns: Sequence[Turn]) -> list[Turn]:
+    """Return the turns behind the last one that cannot fit: it is not quoted to find that out."""
+    huge = [number for number, turn in enumerate(turns) if inputs.costs.is_over(turn)]
+    return list(turns[huge[-1] + 1 :] if huge else turns)
 
 
 def _conversation_so_far(inputs: PackInputs, turns: Sequence[Turn]) -> str:

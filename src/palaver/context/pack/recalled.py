@@ -78,7 +78,7 @@ def _score(one: RecalledTurn) -> RecallScore:
 def _that_fit(inputs: PackInputs, ledger: Ledger, wanted: Sequence[RecalledTurn], cap: int) -> list[RecalledTurn]:
     picked = pick(
         [Candidate(one.turn.created.date(), one.standing) for one in wanted],
-        lambda index: inputs.count(quote_recalled(_quotation(ledger, wanted[index]))) + 1,
+        lambda index: _cost(inputs, _quotation(ledger, wanted[index])),
         cap - inputs.count(recalled_block([])) - SEPARATOR,
         standing_room=inputs.budget // STANDING_SHARE,
         most=inputs.options.recall_k,
@@ -88,6 +88,13 @@ def _that_fit(inputs: PackInputs, ledger: Ledger, wanted: Sequence[RecalledTurn]
     while chosen and inputs.count(_block(ledger, chosen)) + SEPARATOR > cap:
         chosen.pop()
     return chosen
+
+
+def _cost(inputs: PackInputs, one: Quotation) -> int:
+    """Return the cost of a quotation; of a turn that cannot fit, any number above the budget."""
+    if one.has_words and inputs.costs.is_over(one.turn):
+        return inputs.budget + 1
+    return inputs.count(quote_recalled(one)) + 1
 
 
 # ---- picking -------------------------------------------------------------------------------------------------------

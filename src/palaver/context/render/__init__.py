@@ -22,7 +22,10 @@ from palaver.context.render.neutral import View as View
 from palaver.context.render.neutral import attached_images as attached_images
 from palaver.context.render.neutral import attached_note as attached_note
 from palaver.context.render.neutral import error_mark as error_mark
+from palaver.context.render.neutral import exceeds as exceeds
 from palaver.context.render.neutral import file_label as file_label
+from palaver.context.render.neutral import long_texts as long_texts
+from palaver.context.render.neutral import message_marks as message_marks
 from palaver.context.render.neutral import message_text as message_text
 from palaver.context.render.neutral import messages_text as messages_text
 from palaver.context.render.neutral import prepend as prepend

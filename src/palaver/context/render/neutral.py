@@ -36,6 +36,8 @@ IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"}) 
 MAX_IMAGE = 5_000_000  # bytes; the limit of the strictest provider
 CUT = "\n[… {} left out here …]\n"
 OPENING = "(The conversation starts here.)"
+MAX_SEARCHED = 100_000  # characters of an owner's text that are searched for names of other speakers
+CHARACTERS_PER_TOKEN = 16  # prose has four, code fewer, white space more
 
 
 # ---- turns ---------------------------------------------------------------------------------------------------------
@@ -67,7 +69,7 @@ class View:
         if self.role(turn) != "user" or not turn.actor:
             return ""
         is_owner = turn.actor in ("user", self.owner)
-        if is_owner and not (self.several and imitates_speaker(turn.text)):
+        if is_owner and not (self.several and _may_imitate_speaker(turn.text)):
             return ""
         return f"{name_of(turn.actor, turn.role)}: "
 
@@ -100,6 +102,11 @@ def turn_messages(turn: Turn, view: View, cut: Callable[[str], str] | None = Non
             {"id": call.id, "name": call.name, "arguments": _as_json_text(call.arguments)} for call in turn.tool_calls
         ]
     return [message]
+
+
+def _may_imitate_speaker(text: str) -> bool:
+    """Return whether a text could be read as somebody else's. Of a huge text that is assumed."""
+    return len(text) > MAX_SEARCHED or imitates_speaker(text)
 
 
 def _imitates(turn: Turn, text: str) -> bool:
@@ -251,6 +258,16 @@ def text_marks(turn: Turn) -> int:
     return results + (count_speakers(turn.text) if turn.role != "system" else 0)
 
 
+def message_marks(message: Message) -> int:
+    """Return how many lines of a message `messages_text` marks, or a few more."""
+    return count_speakers(message_text(message)) if message["role"] != "system" else 0
+
+
+def long_texts(turn: Turn) -> list[str]:
+    """Return the texts of a turn that may be long: what it says, and the results of tools."""
+    return [turn.text, *(_as_json_text(one.content) for one in turn.tool_results)]
+
+
 def part_text(part: Part) -> str:
     """Return a part as text: one that cannot be sent is named."""
     if part["type"] == "text":
@@ -274,10 +291,16 @@ def prepend(message: Message, head: str) -> Message:
 
 
 def shorten(text: str, tokens: int, count: Count) -> str:
-    """Leave out the middle of `text`, visibly, so that it counts at most `tokens`."""
-    if count(text) <= tokens:
+    """Leave out the middle of `text`, visibly, so that it counts at most `tokens`.
+
+    The time depends on `tokens`, not on the text: no more of it is counted than is needed.
+    """
+    if not exceeds(text, tokens, count) and count(text) <= tokens:
         return text
-    low, high = 0, len(text) // 2
+    most = len(text) // 2
+    low, high = 0, min(most, max(1, CHARACTERS_PER_TOKEN * tokens))
+    while high < most and count(_without_middle(text, high)) <= tokens:
+        low, high = high, min(most, 2 * high)
     while low < high:
         middle = (low + high + 1) // 2
         if count(_without_middle(text, middle)) <= tokens:
@@ -290,3 +313,16 @@ def shorten(text: str, tokens: int, count: Count) -> str:
 def _without_middle(text: str, keep: int) -> str:
     left_out = f"{len(text) - 2 * keep:,} characters"
     return text[:keep] + CUT.format(left_out) + (text[-keep:] if keep else "")
+
+
+def exceeds(text: str, tokens: int, count: Count) -> bool:
+    """Return whether `text` surely counts more than `tokens`, because a beginning of it counts twice as much.
+
+    A beginning may count a little more than its share of the whole, never twice as much.
+    """
+    size = CHARACTERS_PER_TOKEN * max(1, tokens)
+    while size < len(text):
+        if count(text[:size]) > 2 * tokens:
+            return True
+        size *= 2
+    return False
