@@ -32,6 +32,7 @@ HARMLESS_TABLES = {
     **dict.fromkeys(("passages", "embeddings", "embedded", "marks", "embed_places"), INDEX),
     **dict.fromkeys(("jobs", "streams", "answer_places", "doomed_blobs"), WORK),
     "request_quotes": "decides which bodies of requests are deleted with a turn; it holds no words",
+    "derived_counts": "how many rows there should be; a number that is too high starts a repair",
     "set_aside": "damaged rows that were taken out of use",
     "counter_bounds": "how a provider counts tokens, measured again with each request",
     "meta": "how far the index of this file is",

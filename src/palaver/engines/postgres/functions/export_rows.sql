@@ -84,6 +84,8 @@ DECLARE
   a palaver.attachments;
   f palaver.facts;
   covered_by bigint;
+  fact_count bigint;
+  memory_count bigint;
 BEGIN
   PERFORM enter(who, 'admin');  -- both rights
   SELECT * INTO known FROM conversations o WHERE o.tenant = me.tenant AND o.id = c.id;
@@ -168,9 +170,9 @@ BEGIN
   IF f.id IS NOT NULL THEN
     PERFORM put_job(c.tenant, c.cid, 'embed', NULL, me.now);
   END IF;
-  UPDATE conversations o SET fact_count = (SELECT count(*) FROM facts n WHERE n.tenant = c.tenant AND n.cid = c.cid),
-    has_memory = (SELECT count(*) FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid)
-  WHERE o.tenant = c.tenant AND o.cid = c.cid;
+  SELECT count(*) INTO fact_count FROM facts n WHERE n.tenant = c.tenant AND n.cid = c.cid;
+  SELECT count(*) INTO memory_count FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid;
+  INSERT INTO derived_counts (tenant, cid, facts, memories) VALUES (c.tenant, c.cid, fact_count, memory_count);
   PERFORM save_appended(c, count(*), coalesce(sum(p.size), 0)::bigint, me.now) FROM passages p
     WHERE p.tenant = c.tenant AND p.cid = c.cid AND p.tid IS NOT NULL;
   RETURN NEXT find(me, c.id);

@@ -306,7 +306,8 @@ BEGIN
     VALUES (c.tenant, c.cid, put_working_memory.memory, put_working_memory.through_seq, c.updated)
     ON CONFLICT ON CONSTRAINT working_memory_pkey DO UPDATE SET memory = excluded.memory,
       through_seq = excluded.through_seq, updated = excluded.updated;
-    UPDATE conversations o SET has_memory = 1 WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.has_memory = 0;
+    INSERT INTO derived_counts AS d (tenant, cid, memories) VALUES (c.tenant, c.cid, 1)
+    ON CONFLICT ON CONSTRAINT derived_counts_pkey DO UPDATE SET memories = 1 WHERE d.memories = 0;
     PERFORM touch(c.cid, ARRAY['notes']);
     c := log(me, c, 'remember');
     PERFORM save(c);

@@ -42,7 +42,8 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver.count_facts(c palaver.conversations, added bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
-  UPDATE conversations o SET fact_count = greatest(0, o.fact_count + added) WHERE o.tenant = c.tenant AND o.cid = c.cid;
+  INSERT INTO derived_counts AS d (tenant, cid, facts) VALUES (c.tenant, c.cid, greatest(0, added))
+  ON CONFLICT ON CONSTRAINT derived_counts_pkey DO UPDATE SET facts = greatest(0, d.facts + added);
 END $$;
 
 -- facts_gone: count facts that were deleted with their turns, and make those valid again that they had replaced
@@ -199,12 +200,13 @@ BEGIN
   DELETE FROM marks m WHERE m.tenant = c.tenant AND m.cid = c.cid;
   DELETE FROM embeddings e WHERE e.tenant = c.tenant AND e.cid = c.cid;
   DELETE FROM embedded e WHERE e.tenant = c.tenant AND e.cid = c.cid;
+  DELETE FROM derived_counts d WHERE d.tenant = c.tenant AND d.cid = c.cid;
   DELETE FROM set_aside a WHERE a.tenant = c.tenant AND a.cid = c.cid;
   DELETE FROM jobs j WHERE j.tenant = c.tenant AND j.cid = c.cid;
   DELETE FROM request_quotes q WHERE q.tenant = c.tenant AND q.cid = c.cid;
   DELETE FROM requests r WHERE r.tenant = c.tenant AND r.cid = c.cid;
   DELETE FROM proofs p WHERE p.tenant = c.tenant AND p.cid = c.cid AND p.key <> '';
   UPDATE conversations o SET revision = o.revision + 1, summarized_position = 0, summarized_turns = 0,
-    summarized_tokens = 0, to_embed = false, fact_count = 0, has_memory = 0
+    summarized_tokens = 0, to_embed = false
   WHERE o.tenant = c.tenant AND o.cid = c.cid;
 END $$;

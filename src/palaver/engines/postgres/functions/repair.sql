@@ -33,9 +33,10 @@ BEGIN
     ('embeddings', (SELECT coalesce(sum(e.vectors), 0)::bigint FROM embedded e
       WHERE e.tenant = me.tenant AND e.cid = c.cid) - (SELECT count(*) FROM embeddings v
       WHERE v.tenant = me.tenant AND v.cid = c.cid)),
-    ('facts', c.fact_count - (SELECT count(*) FROM facts f WHERE f.tenant = me.tenant AND f.cid = c.cid)),
-    ('working_memory', c.has_memory - (SELECT count(*) FROM working_memory w
-      WHERE w.tenant = me.tenant AND w.cid = c.cid)),
+    ('facts', (SELECT d.facts FROM derived_counts d WHERE d.tenant = me.tenant AND d.cid = c.cid)
+      - (SELECT count(*) FROM facts f WHERE f.tenant = me.tenant AND f.cid = c.cid)),
+    ('working_memory', (SELECT d.memories FROM derived_counts d WHERE d.tenant = me.tenant AND d.cid = c.cid)
+      - (SELECT count(*) FROM working_memory w WHERE w.tenant = me.tenant AND w.cid = c.cid)),
     ('summaries', (SELECT count(*) FROM gaps(me.tenant, c.cid, c.summarized_position)))
   ) AS found (name, missing)
   WHERE c.tenant = me.tenant AND c.gone IS NULL AND coalesce(c.expires_at, 9) > 2 AND found.missing > 0
@@ -46,9 +47,10 @@ END $$;
 CREATE OR REPLACE FUNCTION palaver.missing_memory(c palaver.conversations) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
   SELECT json_object_agg(found.name, found.missing)::text FROM (VALUES
-    ('facts', c.fact_count - (SELECT count(*) FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid)),
-    ('working_memory', c.has_memory - (SELECT count(*) FROM working_memory w
-      WHERE w.tenant = c.tenant AND w.cid = c.cid)),
+    ('facts', (SELECT d.facts FROM derived_counts d WHERE d.tenant = c.tenant AND d.cid = c.cid)
+      - (SELECT count(*) FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid)),
+    ('working_memory', (SELECT d.memories FROM derived_counts d WHERE d.tenant = c.tenant AND d.cid = c.cid)
+      - (SELECT count(*) FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid)),
     ('summaries', (SELECT count(*) FROM gaps(c.tenant, c.cid, c.summarized_position) WHERE c.summarized_position > 0))
   ) AS found (name, missing) WHERE found.missing > 0
 $$;
@@ -119,8 +121,8 @@ BEGIN
   PERFORM touch(c.cid, ARRAY(SELECT p.key FROM proofs p WHERE p.tenant = c.tenant AND p.cid = c.cid
     AND starts_with(p.key, 'fact/') AND NOT EXISTS (SELECT 1 FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid
       AND p.key = 'fact/' || f.id))), save(c);
-  UPDATE conversations o SET fact_count = (SELECT count(*) FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid)
-  WHERE o.tenant = c.tenant AND o.cid = c.cid;
+  UPDATE derived_counts d SET facts = (SELECT count(*) FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid)
+  WHERE d.tenant = c.tenant AND d.cid = c.cid;
 END $$;
 
 -- repair_summaries: mark damaged summaries, named by [level, from_seq], to be written again, and do the same with those that

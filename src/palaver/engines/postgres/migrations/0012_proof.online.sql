@@ -11,18 +11,20 @@ DROP FUNCTION IF EXISTS palaver.work_made(text, bigint, boolean, bigint);
 -- step: restrict_set_aside
 SELECT palaver.restrict_writes('set_aside');
 
--- step: count_facts, repeat
-UPDATE palaver.conversations c SET fact_count = f.facts FROM (
-  SELECT o.tenant, o.cid, count(*) AS facts FROM palaver.facts o JOIN palaver.conversations n
-    ON n.tenant = o.tenant AND n.cid = o.cid AND n.fact_count = 0 AND n.gone IS NULL
-  GROUP BY o.tenant, o.cid LIMIT 2000) AS f
-WHERE c.tenant = f.tenant AND c.cid = f.cid AND c.fact_count = 0;
+-- step: restrict_derived_counts
+SELECT palaver.restrict_writes('derived_counts');
 
--- step: mark_memory, repeat
-UPDATE palaver.conversations c SET has_memory = 1 FROM (
-  SELECT w.tenant, w.cid FROM palaver.working_memory w JOIN palaver.conversations n
-    ON n.tenant = w.tenant AND n.cid = w.cid AND n.has_memory = 0 AND n.gone IS NULL LIMIT 2000) AS w
-WHERE c.tenant = w.tenant AND c.cid = w.cid AND c.has_memory = 0;
+-- step: count_facts_and_memories, repeat
+INSERT INTO palaver.derived_counts (tenant, cid, facts, memories)
+SELECT c.tenant, c.cid, (SELECT count(*) FROM palaver.facts f WHERE f.tenant = c.tenant AND f.cid = c.cid),
+  (SELECT count(*) FROM palaver.working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid)
+FROM palaver.conversations c
+WHERE c.gone IS NULL
+  AND NOT EXISTS (SELECT 1 FROM palaver.derived_counts d WHERE d.tenant = c.tenant AND d.cid = c.cid)
+  AND (EXISTS (SELECT 1 FROM palaver.facts f WHERE f.tenant = c.tenant AND f.cid = c.cid)
+    OR EXISTS (SELECT 1 FROM palaver.working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid))
+LIMIT 2000
+ON CONFLICT DO NOTHING;
 
 -- step: count_vectors, repeat
 UPDATE palaver.embedded e SET vectors = v.vectors FROM (

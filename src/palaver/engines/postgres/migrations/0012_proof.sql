@@ -42,9 +42,15 @@ END $$;
 
 -- ---- repair of derived data ------------------------------------------------------------------------------------------
 -- How many rows there should be. Fewer mean that some were lost, and they are made again from the turns. Conversations from
--- before are counted online.
-ALTER TABLE palaver.conversations ADD COLUMN fact_count bigint NOT NULL DEFAULT 0;
-ALTER TABLE palaver.conversations ADD COLUMN has_memory bigint NOT NULL DEFAULT 0;  -- 1: there is a working memory
+-- before are counted online. It is a table of its own, because the last release reads whole rows of `conversations`.
+CREATE TABLE palaver.derived_counts (
+  tenant text NOT NULL,
+  cid bigint NOT NULL,
+  facts bigint NOT NULL DEFAULT 0,
+  memories bigint NOT NULL DEFAULT 0,          -- 1: there is a working memory
+  PRIMARY KEY (tenant, cid),
+  FOREIGN KEY (tenant, cid) REFERENCES palaver.conversations
+);
 ALTER TABLE palaver.embedded ADD COLUMN vectors bigint NOT NULL DEFAULT 0;
 
 -- Damaged rows that cannot be made again, such as notes that a person wrote, as they were found. They are deleted when a turn
@@ -59,26 +65,30 @@ CREATE TABLE palaver.set_aside (
   PRIMARY KEY (tenant, cid, said),
   FOREIGN KEY (tenant, cid) REFERENCES palaver.conversations
 );
-ALTER TABLE palaver.set_aside ENABLE ROW LEVEL SECURITY;
-ALTER TABLE palaver.set_aside FORCE ROW LEVEL SECURITY;
-REVOKE ALL ON palaver.set_aside FROM PUBLIC;
 
 -- The same policies and rights as those of `streams`, whatever they are in this database.
 DO $$
-DECLARE p record;
+DECLARE
+  name text;
+  p record;
 BEGIN
-  FOR p IN SELECT o.polname, pg_get_expr(o.polqual, o.polrelid) AS may_see, pg_get_expr(o.polwithcheck, o.polrelid) AS may_write
-    FROM pg_policy o WHERE o.polrelid = 'palaver.streams'::regclass AND o.polname IN ('palaver_app', 'authenticated') LOOP
-    EXECUTE format('CREATE POLICY %I ON palaver.set_aside TO %I USING (%s) WITH CHECK (%s)',
-      p.polname, p.polname, p.may_see, p.may_write);
-    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON palaver.set_aside TO %I', p.polname);
+  FOREACH name IN ARRAY ARRAY['derived_counts', 'set_aside'] LOOP
+    EXECUTE format('ALTER TABLE palaver.%I ENABLE ROW LEVEL SECURITY', name);
+    EXECUTE format('ALTER TABLE palaver.%I FORCE ROW LEVEL SECURITY', name);
+    EXECUTE format('REVOKE ALL ON palaver.%I FROM PUBLIC', name);
+    FOR p IN SELECT o.polname, pg_get_expr(o.polqual, o.polrelid) AS may_see, pg_get_expr(o.polwithcheck, o.polrelid) AS may_write
+      FROM pg_policy o WHERE o.polrelid = 'palaver.streams'::regclass AND o.polname IN ('palaver_app', 'authenticated') LOOP
+      EXECUTE format('CREATE POLICY %I ON palaver.%I TO %I USING (%s) WITH CHECK (%s)',
+        p.polname, name, p.polname, p.may_see, p.may_write);
+      EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON palaver.%I TO %I', name, p.polname);
+    END LOOP;
+    IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'anon') THEN
+      EXECUTE format('REVOKE ALL ON palaver.%I FROM anon', name);
+    END IF;
+    IF to_regproc('palaver.is_distributed') IS NOT NULL AND palaver.is_distributed() THEN
+      PERFORM create_distributed_table('palaver.' || name, 'tenant', colocate_with => 'palaver.conversations');
+    END IF;
   END LOOP;
-  IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'anon') THEN
-    REVOKE ALL ON palaver.set_aside FROM anon;
-  END IF;
-  IF to_regproc('palaver.is_distributed') IS NOT NULL AND palaver.is_distributed() THEN
-    PERFORM create_distributed_table('palaver.set_aside', 'tenant', colocate_with => 'palaver.conversations');
-  END IF;
 END $$;
 
 -- ---- proof of derived rows -------------------------------------------------------------------------------------------
