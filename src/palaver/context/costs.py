@@ -61,7 +61,7 @@ class Costs:
         return None
 
     def _cut(self, unit: Unit, tokens: int) -> Entry:
-        """Render a unit with at most so many tokens of each text."""
+        """Render a unit with at most `tokens` tokens of each text."""
         cut = lambda text: render.shorten(text, tokens, self.count)  # noqa: E731
         messages = [message for turn in unit.turns for message in render.turn_messages(turn, self.view, cut)]
         cost = sum(self.count(render.message_text(message)) + self.overhead for message in messages)

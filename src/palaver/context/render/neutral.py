@@ -105,7 +105,7 @@ def turn_messages(turn: Turn, view: View, cut: Callable[[str], str] | None = Non
 
 
 def _may_imitate_speaker(text: str) -> bool:
-    """Return whether a text could be read as somebody else's. Of a huge text that is assumed."""
+    """Return whether a text could be read as another speaker's words; True for a huge text, which is not searched."""
     return len(text) > MAX_SEARCHED or imitates_speaker(text)
 
 
