@@ -29,6 +29,8 @@ class Question:
     kind: str
     gold: frozenset[str]  # names of turns
     headline: bool = True  # counts in the figure of its data set
+    answer: str = ""  # the reference answer; empty if the data set has none
+    replaced: frozenset[str] = frozenset()  # turns whose statement a later turn replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def _locomo_question(entry: dict[str, Any], known: set[str]) -> Question | None:
     if not gold:
         return None
     kind = _LOCOMO_KINDS[entry["category"]]
-    return Question(entry["question"], kind, frozenset(gold), headline=kind != "adversarial")
+    return Question(entry["question"], kind, frozenset(gold), kind != "adversarial", str(entry.get("answer", "")))
 
 
 # ---- LoCoMo-Plus ---------------------------------------------------------------------------------------------------
@@ -148,12 +150,30 @@ def _beam(chat: Path) -> Talk:
     known = {said.name for said in turns}
     asked = _json(next(chat.parent.glob("probing_questions/*.json")))
     questions = [
-        Question(entry["question"], kind, gold)
+        Question(entry["question"], kind, gold, answer=_reference(entry), replaced=_replaced(entry))
         for kind, entries in asked.items()
         for entry in entries
         if (gold := frozenset(map(str, _ids(entry.get("source_chat_ids"))))) and gold <= known
     ]
     return Talk("BEAM", chat.parent.name, turns, tuple(questions))
+
+
+_REFERENCES = ("answer", "ideal_answer", "ideal_response", "ideal_summary", "instruction_being_tested",
+               "preference_being_tested")  # fmt: skip
+
+
+def _reference(entry: dict[str, Any]) -> str:
+    """The expected answer; of an instruction or a preference, what it says: the answer itself may hold other words."""
+    return next((str(entry[name]) for name in _REFERENCES if entry.get(name)), "")
+
+
+def _replaced(entry: dict[str, Any]) -> frozenset[str]:
+    """The turns that held the earlier value of what a later turn updates."""
+    sources = entry.get("source_chat_ids")
+    if not isinstance(sources, dict) or "updated_info" not in sources:
+        return frozenset()
+    original, updated = (frozenset(map(str, _ids(sources.get(name)))) for name in ("original_info", "updated_info"))
+    return original - updated
 
 
 def _beam_batch(batch: dict[str, Any]) -> Iterator[Said]:

@@ -30,6 +30,7 @@ BUDGETS = (1000, 2000, 4000, 8000)
 EMBEDDED = {"user": 3, "assistant": 2}  # passages of a turn
 _KINDS = {"instruction": 2, "preference": 1}
 _count = BpeCounter()
+RRF_CONSTANT = 60
 HEADER = _count("[2023-05-08]\n")
 
 
@@ -154,10 +155,21 @@ class Last(System):
         return Scores(np.arange(len(desk.profile), dtype=np.float32))
 
 
+class Fused(System):
+    """Words and meaning by the sum of their reciprocal ranks, as common hybrids do it."""
+
+    def __call__(self, desk: Desk, text: str) -> Scores:
+        words = BM25(desk, text).total
+        meaning = desk.cosines(replace(desk.query(text), dense_text=text), replace(DEFAULT, common=0))
+        places = (np.argsort(np.argsort(-np.nan_to_num(one, nan=-1), kind="stable")) for one in (words, meaning))
+        return Scores(sum((1 / (RRF_CONSTANT + place) for place in places), np.zeros(1)).astype(np.float32))
+
+
 _PLAIN = Weights(dense=0, date=0, neighbour=0, session=0, speaker=0, length=0, standing=0, assistant=0, opening=0)
 OURS = System()
 BM25 = System(_PLAIN, dense=False, real_tf=True, header_per_turn=True)
 LAST = Last(header_per_turn=True)
+RRF = Fused(header_per_turn=True)
 
 VARIANTS: Mapping[str, System] = {
     "full": OURS,
@@ -177,6 +189,7 @@ VARIANTS: Mapping[str, System] = {
     "meaning alone": System(replace(DEFAULT, lexical=0)),
     "words alone (no embedder)": System(dense=False),
     "plain BM25, date on every line": BM25,
+    "RRF of BM25 and meaning, date on every line": RRF,
     "last turns, date on every line": LAST,
 }
 
@@ -188,7 +201,8 @@ def answer(desk: Desk, question: Question, system: System, budgets: Sequence[int
     result = Answered(desk.talk.data, question.kind, question.headline, found(names, question.gold))
     gold = {i for i, said in enumerate(desk.talk.turns) if said.name in question.gold}
     for budget in budgets:
-        result.figures[f"EIC@{budget}"] = float(gold.issubset(system.pick(desk, order, budget)))
+        whole = float(gold.issubset(system.pick(desk, order, budget)))
+        result.figures |= {f"{name}@{budget}": whole for name in ("EIC", "AIC")}  # it quotes whole turns only
     return result
 
 

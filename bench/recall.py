@@ -1,6 +1,9 @@
 """`python -m bench recall FOLDER`: is the evidence in the context?
 
 EIC@B is the share of questions for which every turn that holds evidence is quoted in a context of at most B tokens.
+AIC@B (answer in context) counts a turn that is quoted in part as well, if every word of the reference answer that the
+turn holds is in that part. dated@B is EIC with the date of each turn before it. stale@B is the share of quoted turns
+that a later turn had replaced, without a mark that says so. None of them says whether a model answers correctly.
 Noise is the share of the budget that is recalled for questions of other conversations.
 Everything goes through the public contract: append, settle, build_context, recall. The marks of quotations are removed
 before a context is compared with what was said.
@@ -25,8 +28,8 @@ from rich.table import Table
 
 import palaver
 from bench import laboratory
-from bench.datasets import Question, Talk, load
-from bench.evidence import Answered, by_kind, found, interval, mean, quoted
+from bench.datasets import Question, Said, Talk, load
+from bench.evidence import Answered, Shown, by_kind, found, interval, mean, plain, sign_test
 from palaver.core.identity import new_id
 from palaver.models.offline.embedder import NAMES, LocalEmbedder
 from palaver.models.tokens import BpeCounter
@@ -36,6 +39,7 @@ FLOORS = {("LoCoMo", "EIC@2000"): 0.85, ("BEAM", "EIC@2000"): 0.57, ("LoCoMo-Plu
 BESIDE = "balanced"
 BATCH = 1_000
 WIDTH = 160
+Answers = dict[str, list[Answered]]  # by system
 _count = BpeCounter()
 
 
@@ -70,7 +74,7 @@ class Run:
     budgets: tuple[int, ...]
     embedder: Remembering
     url: str = "memory:"
-    answers: dict[str, list[Answered]] = field(default_factory=dict)
+    answers: Answers = field(default_factory=dict)
     seconds: dict[str, list[float]] = field(default_factory=dict)
     noise: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)  # by data set, policy and budget
     over: int = 0
@@ -98,28 +102,42 @@ class Run:
         names = dict(zip(ids, (said.name for said in talk.turns), strict=True))
         hits = await kept.recall(question.text, k=10, include_facts=False)
         ranked = found([names[hit.turn.id] for hit in hits if hit.turn], question.gold)
-        gold = {id: said.proof for id, said in zip(ids, talk.turns, strict=True) if said.name in question.gold}
+        gold = {id: said for id, said in zip(ids, talk.turns, strict=True) if said.name in question.gold}
         for policy in self.policies:
             answered = Answered(talk.data, question.kind, question.headline, dict(ranked))
             for budget in self.budgets:
-                answered.figures[f"EIC@{budget}"] = await self.ask(kept, question.text, policy, budget, gold)
+                shown = await self.ask(kept, question.text, policy, budget)
+                answered.figures |= measured(question, gold, shown, budget)
             self.answers.setdefault(policy, []).append(answered)
 
-    async def ask(self, kept: Any, text: str, policy: str, budget: int, gold: dict[str, str]) -> float:
-        """1 when all the evidence is quoted. A context over its budget is worth nothing."""
+    async def ask(self, kept: Any, text: str, policy: str, budget: int) -> Shown:
+        """Return what a context shows. One over its budget is worth nothing."""
         start = time.perf_counter()
         context = await kept.build_context(token_budget=budget, query=text, policy=policy)
         self.seconds.setdefault(policy, []).append(time.perf_counter() - start)
         if context.tokens > budget or _count(context.text) > budget:
             self.over += 1
-            return 0.0
-        text = unquote(context.text)
-        return float(all(quoted(unquote(proof), text, id in context.turn_ids) for id, proof in gold.items()))
+            return Shown("", frozenset())
+        return Shown(plain(unquote(context.text)), frozenset(context.turn_ids))
 
     def _baselines(self, talk: Talk) -> None:
         desk = laboratory.Desk(talk, self.embedder.encode)
-        for name, system in (("BM25", laboratory.BM25), ("last turns", laboratory.LAST)):
+        systems = {"BM25": laboratory.BM25, "RRF": laboratory.RRF, "last turns": laboratory.LAST}
+        for name, system in systems.items():
             self.answers.setdefault(name, []).extend(laboratory.answers([desk], system, self.budgets))
+
+
+def measured(question: Question, gold: dict[str, Said], shown: Shown, budget: int) -> dict[str, float]:
+    """The figures of one context. A question without a turn that was replaced, or that is not shown, has no stale@B."""
+    proofs = {id: unquote(said.proof) for id, said in gold.items()}
+    dates = {id: f"{said.created:%Y-%m-%d}" for id, said in gold.items()}
+    old = [proofs[id] for id, said in gold.items() if said.name in question.replaced and shown.has(id, proofs[id])]
+    figures = {
+        f"EIC@{budget}": float(all(shown.has(id, proof) for id, proof in proofs.items())),
+        f"AIC@{budget}": float(all(shown.has_answer(id, proof, question.answer) for id, proof in proofs.items())),
+        f"dated@{budget}": float(all(shown.has_dated(id, proof, dates[id]) for id, proof in proofs.items())),
+    }
+    return figures | ({f"stale@{budget}": mean(map(shown.is_stale, old))} if old else {})
 
 
 def _batches(talk: Talk) -> Iterator[list[dict[str, Any]]]:
@@ -133,19 +151,17 @@ def _batches(talk: Talk) -> Iterator[list[dict[str, Any]]]:
 # ---- showing -------------------------------------------------------------------------------------------------------
 
 
-def show(run: Run, console: Console) -> bool:
-    """Print the table; False when a floor was missed."""
+TABLES = (("R@10", "NDCG@10"), ("EIC", "AIC"), ("dated", "stale"))  # figures that stand in one table
+
+
+def show(run: Run, console: Console, before: Answers | None = None) -> bool:
+    """Print the tables; False when a floor was missed."""
     met = True
     for data in dict.fromkeys(one.data for held in run.answers.values() for one in held):
-        table = Table(title=data, title_justify="left")
-        figures = ["R@10", "NDCG@10", *(f"EIC@{budget}" for budget in run.budgets)]
-        for name in ("system", "questions", "n", *figures):
-            table.add_column(name, no_wrap=True)
-        for system, held in run.answers.items():
-            groups = by_kind([one for one in held if one.data == data])
-            for kind in groups if system == run.policies[0] else ("all",):
-                table.add_row(system, kind, str(len(groups[kind])), *(_cell(groups[kind], name) for name in figures))
-        console.print(table)
+        for names in TABLES:
+            console.print(_table(run, data, [full for name in names for full in _with_budgets(name, run.budgets)]))
+        if before:
+            _compare(run, data, before, console)
         met &= _floors(run, data, console)
     _show_noise(run, console)
     for policy, taken in run.seconds.items():
@@ -155,6 +171,34 @@ def show(run: Run, console: Console) -> bool:
         )
     console.print(f"contexts over budget: {run.over}")
     return met and not run.over
+
+
+def _with_budgets(name: str, budgets: Sequence[int]) -> list[str]:
+    return [name] if "@" in name else [f"{name}@{budget}" for budget in budgets]
+
+
+def _table(run: Run, data: str, figures: Sequence[str]) -> Table:
+    table = Table(title=data, title_justify="left")
+    for name in ("system", "questions", "n", *figures):
+        table.add_column(name, no_wrap=True)
+    for system, held in run.answers.items():
+        groups = by_kind([one for one in held if one.data == data])
+        for kind in groups if system in run.policies else ("all",):
+            table.add_row(system, kind, str(len(groups[kind])), *(_cell(groups[kind], name) for name in figures))
+    return table
+
+
+def _compare(run: Run, data: str, before: Answers, console: Console) -> None:
+    """Print how many questions each policy wins and loses against an earlier run of the same questions."""
+    for policy in run.policies:
+        ours, theirs = ([one for one in held.get(policy, ()) if one.data == data and one.headline]
+                        for held in (run.answers, before))  # fmt: skip
+        for name in (f"{kind}@{budget}" for kind in ("EIC", "AIC", "dated") for budget in run.budgets):
+            pairs = [(a.figures[name], b.figures[name]) for a, b in zip(ours, theirs, strict=True) if name in b.figures]
+            if pairs:
+                now, then = zip(*pairs, strict=True)
+                wins, losses = sign_test(now, then)
+                console.print(f"{data} {policy} {name}: {mean(then):.3f} → {mean(now):.3f} ({wins} / {losses})")
 
 
 def _show_noise(run: Run, console: Console) -> None:
@@ -169,7 +213,9 @@ def _show_noise(run: Run, console: Console) -> None:
 
 
 def _cell(held: Sequence[Answered], name: str) -> str:
-    values = [one.figures[name] for one in held]
+    values = [one.figures[name] for one in held if name in one.figures]
+    if not values:
+        return ""
     low, high = interval(values)
     return f"{mean(values):.3f} [dim]{low:.2f}–{high:.2f}[/]".replace("0.", ".")
 
@@ -199,6 +245,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--lab", action="store_true", help="the scoring alone, part by part, as a Markdown table")
     parser.add_argument("--embedder", default="local", choices=list(NAMES), help="the encoder to measure")
     parser.add_argument("--unrelated", type=int, default=10, help="questions of others that each conversation is asked")
+    parser.add_argument("--save", type=Path, help="a file to write every question's figures to")
+    parser.add_argument("--before", type=Path, help="such a file of an earlier run: show wins and losses against it")
     parser.add_argument("--cache", type=Path, help="a file that keeps one encoder's embeddings from run to run")
     return parser.parse_args(argv)
 
@@ -251,7 +299,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         budgets = tuple(int(budget) for budget in args.budgets.split(","))
         run = Run(tuple(dict.fromkeys((args.policy, BESIDE))), budgets, embedder, args.url)
         asyncio.run(measure(run, data, Console(stderr=True), args.unrelated))
-        return 0 if show(run, Console(width=WIDTH)) else 1
+        if args.save:
+            args.save.write_bytes(pickle.dumps(run.answers))
+        return 0 if show(run, Console(width=WIDTH), args.before and pickle.loads(args.before.read_bytes())) else 1
     finally:
         embedder.save()
 

@@ -48,7 +48,8 @@ CHAT = [
     }
 ]
 PROBES = {
-    "temporal": [{"question": "When does my sprint end?", "source_chat_ids": {"a": [0]}}],
+    "temporal": [{"question": "When does my sprint end?", "source_chat_ids": {"a": [0]}, "answer": "March 29"}],
+    "update": [{"question": "When?", "source_chat_ids": {"original_info": [0], "updated_info": [1]}}],
     "abstention": [{"question": "?"}],
 }
 
@@ -81,7 +82,8 @@ def test_the_data_is_read(folder: Path) -> None:
     assert locomo.turns[1].proof == "Lovely!"
     assert [(one.gold, one.headline) for one in locomo.questions] == [({"D1:1", "D1:2"}, True), ({"D2:1"}, False)]
     assert beam.turns[0].text == "My sprint ends on March 29."
-    assert [one.gold for one in beam.questions] == [{"0"}]
+    assert [one.gold for one in beam.questions] == [{"0"}, {"0", "1"}]
+    assert [(one.answer, one.replaced) for one in beam.questions] == [("March 29", set()), ("", {"0"})]
     assert [said.name for said in plus.turns] == ["D1:1", "D1:2", "cue:0", "cue:1", "D2:1", "D2:2"]
     assert [said.actor for said in plus.turns[2:4]] == ["Ann", "Bob"]
     assert [said.created for said in plus.turns] == sorted(said.created for said in plus.turns)
@@ -96,6 +98,42 @@ def test_a_turn_is_quoted_when_its_words_are_there() -> None:
     assert not quoted(words, words[:-3], reported=False)
     assert quoted(words, words[:-3], reported=True)
     assert not quoted(words, words[:10], reported=True)
+
+
+LONG = "Start with a plan. The budget is 250 euros per month. Then buy seeds. Water them twice. Good luck!"
+
+
+def test_an_answer_is_in_what_is_shown_of_a_turn() -> None:
+    from bench.evidence import Shown, plain
+
+    def shows(text: str, answer: str) -> bool:
+        return Shown(plain(text), frozenset()).has_answer("id", LONG, answer)
+
+    part = "Ann: […] The budget is 250 euros per month. […] Good luck!"
+    assert shows(part, "250 euros")
+    assert shows(part, "It was 250 euros, not 300.")  # the turn has nothing of 300
+    assert not shows(part, "250 euros for seeds")
+    assert not shows(part, "Venus")  # no word of the answer: it counts as a whole only
+    assert shows(LONG, "Venus")
+    assert not shows("Somebody wrote of a monthly budget of 250 euros.", "250 euros")
+
+
+def test_a_turn_has_its_date_when_the_last_date_before_it_is_its_own() -> None:
+    from bench.evidence import Shown
+
+    text = "Zoe: Hello there. [2024-05-01] Ann: I moved to Oslo. [2024-06-02] Ann: I moved to Rome."
+    shown = Shown(text, frozenset())
+    assert shown.has_dated("1", "I moved to Rome.", "2024-06-02")
+    assert not shown.has_dated("2", "I moved to Oslo.", "2024-06-02")
+    assert not shown.has_dated("3", "Hello there.", "2024-05-01")
+
+
+def test_a_replaced_turn_is_stale_without_a_mark() -> None:
+    from bench.evidence import Shown
+
+    assert Shown("Ann: I live in Oslo. Ann: I live in Rome.", frozenset()).is_stale("I live in Oslo.")
+    assert not Shown("Ann: I live in Oslo. [superseded on 2024-06-02]", frozenset()).is_stale("I live in Oslo.")
+    assert not Shown("Ann: I live in Rome.", frozenset()).is_stale("I live in Oslo.")
 
 
 def test_figures() -> None:
@@ -113,8 +151,11 @@ def test_figures() -> None:
 def test_the_whole_measure_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from bench.recall import main
 
-    assert main([str(folder), "--budgets", "2000,4000"]) == 0
+    saved = folder / "figures.pickle"
+    assert main([str(folder), "--budgets", "2000,4000", "--save", str(saved)]) == 0
+    assert main([str(folder), "--budgets", "2000,4000", "--before", str(saved)]) == 0
     printed = capsys.readouterr().out
     assert "LoCoMo EIC@2000 1.000" in printed
+    assert "LoCoMo balanced EIC@2000: 1.000 → 1.000 (0 / 0)" in printed
     assert "contexts over budget: 0" in printed
     assert main([str(folder / "locomo")]) == 2
