@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import palaver
-from palaver import Attachment, Conversation, ConversationInfo, Scope, Store, Turn
+from palaver import Attachment, Conversation, ConversationInfo, ErasureReceipt, Scope, Store, Turn
 from palaver.conversations.internals import conversation_of
 from palaver.model import Upload
 from palaver.ports.queries import Record
@@ -58,6 +58,7 @@ async def victim(database_url: str, tmp_path: Path) -> AsyncIterator[Victim]:
         upload = await talk.open_upload("x.txt")
         pending = await talk.append_open("assistant")
         await talk.append_chunk(pending, 0, WORD)
+        await store.settle()  # so that no later event is the worker's
         yield Victim(store, talk, first, edited, pending, file, upload, records)
         await talk.verify()
         assert (await talk.turn(pending)).text == WORD
@@ -281,6 +282,35 @@ async def brings_in_a_copy_of_its_own(store: Store, v: Victim) -> None:
     assert await v.talk.read_attachment(v.file) == WORD.encode()
 
 
+def is_admin_of_another_tenant(store: Store) -> bool:
+    return "admin" in store.scope.rights and store.scope.tenant != OWNER.tenant
+
+
+async def learns_nothing_from_a_receipt(store: Store, v: Victim) -> None:
+    now = v.turn.created
+    receipt = ErasureReceipt(
+        tenant=store.scope.tenant, salt="", digest="", started=now, finished=now, erased={"conversations": (v.talk.id,)}
+    )
+    if is_admin_of_another_tenant(store):
+        await store.check_erasure(receipt)  # as if it were not there
+    elif "admin" not in store.scope.rights:
+        await denied(store.check_erasure(receipt))
+
+
+async def erases_nobody_elsewhere(store: Store, v: Victim) -> None:
+    """The right `admin` covers everybody of its own tenant, so an admin of the victim's is left out."""
+    if is_admin_of_another_tenant(store):
+        await store.erase_user("ada")
+        assert (await v.talk.history())[0].text == f"{WORD} edited"
+    elif "admin" not in store.scope.rights:
+        await denied(store.erase_user("ada"))
+
+
+async def denied(work: Awaitable[Any]) -> None:
+    with pytest.raises(palaver.PermissionDenied):
+        await work
+
+
 async def not_found(work: Awaitable[Any]) -> None:
     with pytest.raises(palaver.ConversationNotFound):
         await work
@@ -299,9 +329,11 @@ STORE_CASES: dict[str, Callable[[Store, Victim], Awaitable[None]]] = {
     "expire": expires_nothing,
     "stats": counts_nothing,
     "usage": reports_nothing,
-    # The last two leave conversations of the stranger's own behind.
+    "check_erasure": learns_nothing_from_a_receipt,
+    # These leave conversations of the stranger's own behind, and the last one removes some of them.
     "restore": brings_in_a_copy_of_its_own,
     "conversation": gets_another_one,
+    "erase_user": erases_nobody_elsewhere,
 }
 # Not about anybody's conversation: they take a scope, check a value, or do what was put off for the whole file.
 HOUSEKEEPING = {"aclose", "scoped", "settle", "signed_in"}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import structs
@@ -35,7 +36,7 @@ from palaver.telemetry import Meter
 
 @dataclass(frozen=True, slots=True)
 class TurnAppender:
-    """Stores turns in one conversation."""
+    """Stores turns in one conversation. `order` keeps them in the order of the calls while a large one is prepared."""
 
     handle: Handle
     drafts: DraftBuilder
@@ -43,6 +44,7 @@ class TurnAppender:
     redaction: TurnRedaction
     copies: FileCopies
     meter: Meter
+    order: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def append(
         self,
@@ -92,7 +94,8 @@ class TurnAppender:
 
     async def make_drafts(self, items: Sequence[Mapping[str, Any]]) -> list[TurnDraft]:
         """Check turns and make their drafts, in strides if the texts are large."""
-        return await run_in_strides(lambda: [self._draft(**item) for item in items], size_of(items))
+        async with self.order:
+            return await run_in_strides(lambda: [self._draft(**item) for item in items], size_of(items))
 
     def _draft(self, role: str = "", content: Any = "", actor: str | None = None, **fields: Any) -> TurnDraft:
         """Check one turn and make the draft that the engine stores."""
