@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from palaver.generation.tools import tool as tool
     from palaver.memory.settings import CompactionSettings as CompactionSettings
     from palaver.memory.settings import ConversationSettings as ConversationSettings
+    from palaver.memory.settings import Kind as Kind
     from palaver.model import Attachment as Attachment
     from palaver.model import Branch as Branch
     from palaver.model import ContentInput as ContentInput
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     from palaver.model import Verified as Verified
     from palaver.model import Visibility as Visibility
     from palaver.model import WorkingMemory as WorkingMemory
+    from palaver.model import data_part as data_part
     from palaver.ports.models import ReasoningDelta as ReasoningDelta
     from palaver.ports.models import TextDelta as TextDelta
     from palaver.ports.models import ToolChoice as ToolChoice
@@ -116,7 +118,7 @@ _HOMES = {
     "palaver.conversations.options": ("ConversationOptions",),
     "palaver.core.turn_options": ("Moment", "SealOptions", "StreamOptions", "TurnInput", "TurnOptions",),
     "palaver.generation.options": ("GenerateOptions",),
-    "palaver.memory.settings": ("CompactionSettings", "ConversationSettings",),
+    "palaver.memory.settings": ("CompactionSettings", "ConversationSettings", "Kind",),
     "palaver.context.explain": ("Block", "ContextFile", "Explanation", "Omission"),
     "palaver.context.inputs": ("Context",),
     "palaver.conversations.conversation": ("Conversation",),
@@ -127,7 +129,7 @@ _HOMES = {
         "Attachment", "Branch", "ConversationInfo", "ConversationMatch", "ErasureReceipt", "Event", "Fact", "File",
         "FileQuote", "FileText", "Image", "Note", "Page", "Reasoning", "RecallHit", "Request", "Scope", "Stats",
         "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult", "Turn", "TurnMatch", "Upload", "Verified",
-        "WorkingMemory",
+        "WorkingMemory", "data_part",
     ),
     "palaver.generation.events": ("Answered", "MessageStored", "Prompted", "ToolDone", "ToolsPlanned", "TurnOpened"),
     "palaver.ports.models": ("ReasoningDelta", "TextDelta", "ToolChoice"),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 import warnings
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
+
+_DATA_URL = "data:application/octet-stream;base64,"
 
 Role = Literal["user", "assistant", "system", "tool"]
 Status = Literal["pending", "complete", "aborted", "forgotten"]
@@ -57,6 +60,15 @@ class Reasoning:
     text: str
     signature: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def data_part(data: bytes | str) -> File:
+    """Return a content part that holds data which is not talk. It has no words: nothing of it is indexed or embedded.
+
+    Text is encoded as UTF-8. `Turn.data` returns the bytes.
+    """
+    raw = data.encode(errors="surrogatepass") if isinstance(data, str) else data
+    return File(url=_DATA_URL + b64encode(raw).decode())
 
 
 Part = Text | Image | File | Reasoning
@@ -176,6 +188,13 @@ class Turn(msgspec.Struct, frozen=True):
         if isinstance(self.content, str):
             return self.content
         return "\n".join(part.text for part in self.content if isinstance(part, Text))
+
+    @property
+    def data(self) -> bytes | None:
+        """The bytes of the first `data_part`, which is what a turn of a `state` conversation holds."""
+        parts = () if isinstance(self.content, str) else self.content
+        urls = (part.url for part in parts if isinstance(part, File) and part.url is not None)
+        return next((b64decode(url.partition(",")[2]) for url in urls if url.startswith(_DATA_URL)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -264,6 +264,12 @@ async def _close(source: Any) -> None:
     await source.aclose()
 
 
+def home_of(store: Store) -> tuple[AsyncStore, asyncio.AbstractEventLoop]:
+    """Return the asynchronous store behind `store`, and the event loop that it belongs to."""
+    target: AsyncStore = store._target
+    return target, store._portal.loop
+
+
 def open(*args: Any, **kwargs: Any) -> Store:
     """Open a database, with the options of `palaver.open`. Close it with `close()`, or use it as a `with` block.
 

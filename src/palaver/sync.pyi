@@ -25,7 +25,7 @@ from palaver.core.turn_options import Moment, SealOptions, StreamOptions, TurnIn
 from palaver.generation.events import GenerateEvent
 from palaver.generation.options import GenerateOptions
 from palaver.generation.settings import Agent, GenerateSettings, Workspace
-from palaver.memory.settings import CompactionSettings
+from palaver.memory.settings import CompactionSettings, Kind
 from palaver.model import (
     Attachment,
     Branch,
@@ -104,11 +104,12 @@ class Store:
         owner: str | None = None,
         workspace: str | None = None,
         agent: str | None = None,
+        kind: Kind | None = "talk",
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
         """Return the conversations that this scope may see, most recently used first. `page.cursor` leads to the next
-        page."""
+        page. `kind` is `talk`, `state` for those that hold a program's state, or None for both."""
 
     def search(self, text: str, *, limit: int = 20) -> list[ConversationMatch]:
         """Return the conversations with these words in their title or text. The last word may be a prefix."""
@@ -394,6 +395,7 @@ class Conversation:
         - `reasoning`: blocks of reasoning that led to stored tool calls, by the id of the call, as the provider sent them.
         - `all_events`: also yield `Prompted`, `TurnOpened` and finished blocks of reasoning.
         - `answer_metadata`: metadata of the turns of the answer.
+        - `clear_tool_uses`: when to leave old tool results out of the prompt; stored turns keep them.
         - `char_budget`: a budget in characters instead of `token_budget`.
         - `policy`: how the budget is shared among memory, summaries, recall and recent turns.
         - `recent_turns`: at most this many of the latest turns.

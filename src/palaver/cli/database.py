@@ -110,7 +110,7 @@ async def every_conversation(store: Store) -> AsyncIterator[ConversationInfo]:
     """All that the scope may see, most recently used first."""
     cursor = None
     while True:
-        page = await store.conversations(limit=PAGE, cursor=cursor)
+        page = await store.conversations(kind=None, limit=PAGE, cursor=cursor)
         for info in page.items:
             yield info
         if (cursor := page.cursor) is None:

@@ -34,6 +34,7 @@ class Answers:
     ) -> AsyncGenerator[GenerateEvent]:
         """Answer, at a `place` that was reserved before, or at one of its own."""
         self.handle.require(READ, WRITE, GENERATE)
+        self.handle.require_talk("answer")
         if options.get("instructions") is not None:
             self.handle.require(SYSTEM)
         arguments = replace(parse_generate_options(message, options), place=place)
@@ -42,6 +43,7 @@ class Answers:
     async def reserve(self) -> AnswerPlace:
         """Take the place of an answer whose question is not stored yet. Raises ConversationBusy."""
         self.handle.require(READ, WRITE, GENERATE)
+        self.handle.require_talk("answer")
         place = AnswerPlace(self.handle.info, self.services)
         await place.reserve()
         return place

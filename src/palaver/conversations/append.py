@@ -28,7 +28,7 @@ from palaver.core.turn_draft import (
 from palaver.core.turn_options import TURN_FIELDS
 from palaver.core.validation import MAX_BATCH, clean_count, clean_name, clean_role
 from palaver.errors import InvalidInput, PermissionDenied, TooLarge
-from palaver.model import ACT_FOR, SYSTEM, WRITE, Turn
+from palaver.model import ACT_FOR, SYSTEM, WRITE, Reasoning, Text, Turn, data_part
 from palaver.ports.clock import Ids
 from palaver.ports.queries import AppendBatch
 from palaver.telemetry import Meter
@@ -104,6 +104,8 @@ class TurnAppender:
         role = clean_role(role)
         if role == "system":
             self.handle.require(SYSTEM)
+        if self.handle.is_state:
+            content = as_data(content)
         content, fields = self.redaction.redact_turn(content, fields)
         actor = self.handle.default_actor(role) if actor is None else actor
         self.redaction.check_identity("actor", actor)
@@ -124,6 +126,21 @@ class TurnAppender:
         ids = [clean_name("content.attachment", id) for id in named]
         found = [await self.handle.engine.attachment(self.handle.scope, self.handle.id, id) for id in ids]
         return structs.replace(draft, attachments=encode_attachments([*given, *found], draft.role))
+
+
+def as_data(content: Any) -> Any:
+    """Return the content of a turn of state. Text becomes data, so that it has no words."""
+    if isinstance(content, str):
+        return [data_part(content)] if content else []
+    kinds = [part.get("type") for part in content if isinstance(part, Mapping)] if isinstance(content, Sequence) else []
+    parts = content if isinstance(content, Sequence) else ()
+    if any(kind in ("text", "reasoning") for kind in kinds) or any(
+        isinstance(p, str | Text | Reasoning) for p in parts
+    ):
+        raise InvalidInput(
+            "content", "of a conversation of the kind state must be text or data parts: data_part(bytes)"
+        )
+    return content
 
 
 def batch_of(

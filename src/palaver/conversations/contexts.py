@@ -38,6 +38,7 @@ class Contexts:
     ) -> Context:
         """Build a context from the caller's own options, and the defaults of the conversation, agent and so on."""
         self.handle.require(READ)
+        self.handle.require_talk("show to a model")
         check_keywords(options, OPTIONS, "an option of build_context")
         if options.get("instructions") is not None:
             self.handle.require(SYSTEM)

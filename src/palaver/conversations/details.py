@@ -24,7 +24,7 @@ from palaver.core.validation import (
     optional_name,
 )
 from palaver.errors import InvalidInput, TooLarge
-from palaver.memory.settings import check_settings, describe_misplaced, misplaced
+from palaver.memory.settings import check_settings, completed, describe_misplaced, misplaced
 from palaver.model import WRITE, ConversationInfo, Scope
 from palaver.ports.queries import ConversationChanges
 
@@ -51,9 +51,12 @@ def clean_changes(fields: Mapping[str, object], stored: ConversationInfo | None 
 
 def _clean_settings(value: object, stored: ConversationInfo | None) -> str | None:
     text = clean_mapping("settings", value)
-    if isinstance(value, Mapping):
-        check_settings(value, None if stored is None else stored.settings)
-    return text
+    if not isinstance(value, Mapping | None):
+        return text
+    before = None if stored is None else stored.settings
+    if value is not None:
+        check_settings(value, before)
+    return clean_mapping("settings", completed(value or {}, before))
 
 
 def _clean_metadata(value: object) -> str | None:

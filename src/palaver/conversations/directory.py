@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from palaver.conversations.arguments import MAX_READ
@@ -14,7 +14,7 @@ from palaver.core.pagination import decode_cursor, encode_cursor
 from palaver.core.rights import require_right
 from palaver.core.validation import clean_actor, clean_limit, clean_name, clean_text, optional_name
 from palaver.errors import ConversationNotFound, InvalidInput, SettingsConflict
-from palaver.memory.settings import differing
+from palaver.memory.settings import KINDS, Kind, differing, is_state
 from palaver.model import ADMIN, READ, WRITE, ConversationInfo, ConversationMatch, Page, Scope
 from palaver.ports.clock import Ids
 from palaver.ports.engine import ConversationStore
@@ -104,10 +104,19 @@ class Directory:
             return await self.find(id_or_key, None)
 
     async def page(
-        self, *, owner: str | None, workspace: str | None, agent: str | None, limit: int, cursor: str | None
+        self,
+        *,
+        owner: str | None,
+        workspace: str | None,
+        agent: str | None,
+        kind: Kind | None,
+        limit: int,
+        cursor: str | None,
     ) -> Page:
         require_right(self.scope, READ)
         limit = clean_limit("limit", limit, MAX_READ)
+        if kind not in (None, *KINDS):
+            raise InvalidInput("kind", f"must be one of {', '.join(KINDS)}, or None for both")
         listing = Listing(
             limit=limit + 1,  # one more than asked for: it exists if there is a next page
             owner=None if owner is None else clean_owner(owner),
@@ -115,9 +124,19 @@ class Directory:
             agent=optional_name("agent", agent),
             before=None if cursor is None else decode_cursor(cursor),
         )
-        found = await self.engine.conversations(self.scope, listing)
+        found = await self._of_kind(listing, kind)
         items = tuple(found[:limit])
         return Page(items, encode_cursor(items[-1]) if len(found) > limit and items else None)
+
+    async def _of_kind(self, listing: Listing, kind: Kind | None) -> list[ConversationInfo]:
+        """Return conversations of one kind. Those of the other are skipped, so that a page is full all the same."""
+        found: list[ConversationInfo] = []
+        while True:
+            batch = await self.engine.conversations(self.scope, listing)
+            found += [one for one in batch if kind is None or is_state(one.settings) == (kind == "state")]
+            if len(found) >= listing.limit or len(batch) < listing.limit:
+                return found[: listing.limit]
+            listing = replace(listing, before=decode_cursor(encode_cursor(batch[-1])))
 
     async def search(self, text: str, *, limit: int = 20) -> list[ConversationMatch]:
         require_right(self.scope, READ)

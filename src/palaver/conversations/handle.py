@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from palaver.core.rights import require_owner, require_right
+from palaver.errors import InvalidInput
+from palaver.memory.settings import is_state
 from palaver.model import READ, ConversationInfo, Scope
 from palaver.ports.engine import Engine
 
@@ -28,6 +30,16 @@ class Handle:
 
     def require(self, *rights: str) -> None:
         require_right(self.scope, *rights)
+
+    @property
+    def is_state(self) -> bool:
+        """Whether the conversation holds state and not talk. This never changes."""
+        return is_state(self.info.settings)
+
+    def require_talk(self, what: str) -> None:
+        """Refuse what only makes sense for talk."""
+        if self.is_state:
+            raise InvalidInput("conversation", f"holds state, which has no words: there is nothing to {what}")
 
     async def refresh(self) -> ConversationInfo:
         self.info = await self.engine.conversation(self.scope, self.id)

@@ -39,12 +39,14 @@ class ConversationMemory:
 
     async def compact(self, keep_tokens: int | None, policy: CompactionSettings | None) -> int:
         self.handle.require(READ, WRITE, GENERATE)
+        self.handle.require_talk("summarise")
         keep = clean_count("keep_tokens", keep_tokens)
         check_policy("policy", policy)
         return await self.worker.compact(self.handle.scope, self.handle.id, keep, policy=policy)
 
     async def summarize(self, through: Turn | str | None) -> list[Summary]:
         self.handle.require(READ, WRITE, GENERATE)
+        self.handle.require_talk("summarise")
         end = await self._position(through)
         await self.worker.compact(self.handle.scope, self.handle.id, force=True, through=end)
         return await self.summaries()
@@ -124,5 +126,6 @@ class ConversationMemory:
 
     async def extract_facts(self, through: Turn | str | None) -> list[Fact]:
         self.handle.require(READ, WRITE, GENERATE)
+        self.handle.require_talk("summarise")
         end = await self._position(through)
         return await self.worker.extract_facts(self.handle.scope, self.handle.id, MAX_EXTRACT, end)

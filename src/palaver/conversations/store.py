@@ -26,6 +26,7 @@ from palaver.errors import ConversationNotFound, InvalidInput
 from palaver.files.storage import blob_path
 from palaver.generation.events import GenerateEvent
 from palaver.generation.options import GenerateOptions
+from palaver.memory.settings import Kind
 from palaver.model import (
     ADMIN,
     READ,
@@ -134,12 +135,15 @@ class Store:
         owner: str | None = None,
         workspace: str | None = None,
         agent: str | None = None,
+        kind: Kind | None = "talk",
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
         """Return the conversations that this scope may see, most recently used first. `page.cursor` leads to the next
-        page."""
-        return await self._directory.page(owner=owner, workspace=workspace, agent=agent, limit=limit, cursor=cursor)
+        page. `kind` is `talk`, `state` for those that hold a program's state, or None for both."""
+        return await self._directory.page(
+            owner=owner, workspace=workspace, agent=agent, kind=kind, limit=limit, cursor=cursor
+        )
 
     async def search(self, text: str, *, limit: int = 20) -> list[ConversationMatch]:
         """Return the conversations with these words in their title or text. The last word may be a prefix."""

@@ -55,6 +55,7 @@ class TurnStreams:
         if "content" in fields:
             raise InvalidInput("content", "comes in pieces, by append_chunk")
         self.handle.require(WRITE)
+        self.handle.require_talk("stream")
         drafts = await self.appender.make_drafts([{"role": role, "content": "", **fields}])
         batch = batch_of(tuple(drafts), expected_seq, replaces, discard_after)
         return await self.handle.engine.stream_open(self.handle.scope, self.handle.id, batch, self._lease_micros)

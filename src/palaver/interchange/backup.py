@@ -311,7 +311,7 @@ async def _erase_again(part: Path, erasures: Mapping[str, Sequence[Erasure]]) ->
 async def _all_conversations(store: Store) -> AsyncIterator[Conversation]:
     cursor = None
     while True:
-        page = await store.conversations(limit=PAGE, cursor=cursor)
+        page = await store.conversations(kind=None, limit=PAGE, cursor=cursor)
         for info in page.items:
             yield await store.get(info.id)
         if (cursor := page.cursor) is None:

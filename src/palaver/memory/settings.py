@@ -15,6 +15,8 @@ from palaver.errors import InvalidInput
 from palaver.memory import compaction, retention
 
 Simultaneous = Literal["parallel", "queue", "reject"]
+Kind = Literal["talk", "state"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 SIMULTANEOUS: tuple[Simultaneous, ...] = get_args(Simultaneous)
 
 
@@ -44,6 +46,8 @@ class ConversationSettings(TypedDict, total=False):
     - `simultaneous`: questions that are asked while another one is being answered: `parallel` answers each at once,
       `queue` one after the other, `reject` refuses them with ConversationBusy.
     - `context`: policy, budget and other options of its contexts, where a call gives none; see `ContextSettings`.
+    - `kind`: `talk`, or `state` for data of a program that is not talk, such as checkpoints: never indexed, embedded or
+      summarised, and not in lists of conversations. It is set when the conversation is created, and never changes.
     """
 
     compaction: CompactionSettings
@@ -52,6 +56,7 @@ class ConversationSettings(TypedDict, total=False):
     facts: bool
     simultaneous: Simultaneous
     context: ContextSettings
+    kind: Kind
 
 
 SETTINGS = tuple(ConversationSettings.__annotations__)
@@ -61,7 +66,11 @@ _DEFAULTS: Mapping[str, Any] = {
     "retention": "full",
     "redact": False,
     "facts": False,
+    "kind": "talk",
 }
+# Settings that work on words, which a conversation of the kind `state` does not have.
+_OF_TALK = ("compaction", "facts", "redact", "context", "simultaneous")
+NEVER: Mapping[str, Any] = {"strategy": "never"}
 
 
 def check_settings(settings: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> None:
@@ -78,6 +87,30 @@ def check_settings(settings: Mapping[str, Any], stored: Mapping[str, Any] | None
     if "simultaneous" in settings:
         check_simultaneous("settings.simultaneous", settings["simultaneous"])
     clean_context_settings("settings.context", settings.get("context"), is_stored=True)
+    _check_kind(settings, stored)
+
+
+def _check_kind(settings: Mapping[str, Any], stored: Mapping[str, Any] | None) -> None:
+    kind = settings.get("kind", "talk")
+    if kind not in KINDS:
+        raise InvalidInput("settings.kind", f"must be one of {', '.join(KINDS)}")
+    if stored is not None and "kind" in settings and is_state(settings) != is_state(stored):
+        raise InvalidInput("settings.kind", "is set when the conversation is created, and cannot be changed")
+    talk = [name for name in _OF_TALK if settings.get(name) not in (None, False, (stored or {}).get(name), NEVER)]
+    if talk and (is_state(settings) or is_state(stored or {})):
+        raise InvalidInput(f"settings.{talk[0]}", "is for talk; a conversation of the kind state has no words")
+
+
+def is_state(settings: Mapping[str, Any]) -> bool:
+    """Return whether a conversation holds state and not talk."""
+    return settings.get("kind") == "state"
+
+
+def completed(settings: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return settings as they are stored: state stays state, and is never summarised, in any version of the engines."""
+    if is_state(settings) or is_state(stored or {}):
+        return {**settings, "kind": "state", "compaction": dict(NEVER)}
+    return dict(settings)
 
 
 def check_simultaneous(field: str, value: object) -> None:
@@ -125,4 +158,6 @@ def _is_setting(name: str, value: object) -> bool:
         return value in retention.RETENTIONS
     if name == "simultaneous":
         return value in SIMULTANEOUS
+    if name == "kind":
+        return value == "state"
     return isinstance(value, bool)

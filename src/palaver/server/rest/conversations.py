@@ -57,13 +57,21 @@ async def list_conversations(
     owner: Filter = None,
     workspace: Filter = None,
     agent: Filter = None,
+    kind: Annotated[Literal["talk", "state", "all"], Query(description="State is not in lists by default.")] = "talk",
     limit: Limit = 50,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
     group: Literal["date"] | None = None,
     timezone: Annotated[str, Query(max_length=64, description="For the groups: an IANA name.")] = "UTC",
 ) -> Response:
     """List the conversations that the caller may see, most recently used first; optionally grouped by date."""
-    page = await store.conversations(owner=owner, workspace=workspace, agent=agent, limit=limit, cursor=cursor)
+    page = await store.conversations(
+        owner=owner,
+        workspace=workspace,
+        agent=agent,
+        kind=None if kind == "all" else kind,
+        limit=limit,
+        cursor=cursor,
+    )
     groups = None
     if group is not None:
         grouped = group_by_date(page.items, clock_of(store).now(), _zone(timezone))

@@ -53,7 +53,7 @@ class ConversationFields(RequestBody):
     participants: Annotated[list[Name], Field(max_length=MAX_PARTICIPANTS)] | None = None
     metadata: Json | None = Field(None, description="At most 64 KB.")
     settings: Json | None = Field(
-        None, description="compaction, retention, redact, facts, simultaneous, context: see the docs."
+        None, description="compaction, retention, redact, facts, simultaneous, context, kind: see the docs."
     )
     ttl: Annotated[float, Field(gt=0, le=MAX_TTL)] | None = Field(
         None, description="Seconds after the last change until the conversation expires."
