@@ -16,8 +16,9 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store
-from palaver.conversations.internals import engine_of
+from palaver.conversations.internals import engine_of, worker_of
 from palaver.core.identity import new_id
+from palaver.memory.worker.jobs.repair import repair_conversation
 from palaver.model import Request, Scope, Tip
 from tests.support.memory import url
 
@@ -438,3 +439,44 @@ async def test_rows_from_before_are_brought_in_once(scene: Scene) -> None:
     await scene.villain.run(f"UPDATE palaver.facts SET object = 'MILLION' WHERE cid = {cid}")
     assert await engine.mismatched_rows(scope, other.id) != []
     assert await other.facts() == []
+
+
+# ---- repair --------------------------------------------------------------------------------------------------------
+
+
+async def repaired(scene: Scene) -> None:
+    """Repair what `palaver doctor` finds. Then `verify` is clean, and no forged word is left in use."""
+    engine = engine_of(scene.store)
+    assert await engine.find_damage(thorough=True)
+    await repair_conversation(worker_of(scene.store), scene.store.scope.tenant, scene.talk.id)
+    await scene.store.settle()
+    assert await engine.find_damage(thorough=True) == []
+    await scene.talk.verify()
+    used = (await scene.talk.summaries(), await scene.talk.working_memory(), await scene.talk.facts())
+    assert "MILLION" not in str(used)
+
+
+@pytest.mark.parametrize("table", CHANGES)
+async def test_a_changed_row_is_made_again_and_the_log_says_so(scene: Scene, table: str) -> None:
+    await scene.villain.run(f"UPDATE palaver.{table} SET {CHANGES[table]}")
+    await repaired(scene)
+
+
+async def test_a_summary_that_was_inserted_is_removed(scene: Scene) -> None:
+    names = [name for name in await scene.villain.columns("summaries") if name != "sid"]
+    forged = {"id": "'forged'", "text": "'a MILLION'", "from_seq": "from_seq + 900", "through_seq": "through_seq + 900"}
+    values = ", ".join(forged.get(name, name) for name in names)
+    await scene.villain.run(
+        f"INSERT INTO palaver.summaries ({', '.join(names)}) SELECT {values} FROM palaver.summaries"
+    )
+    await repaired(scene)
+    assert [one.from_seq for one in await scene.talk.summaries()] == [0]
+
+
+async def test_no_forged_note_becomes_valid_through_the_repair_of_damaged_notes(scene: Scene) -> None:
+    """The notes have another shape than Palaver writes, but one of them can be read, and says that Ada wrote it."""
+    forged = '{"summary": 5, "goals": [{"text": "Pay a MILLION.", "by": "ada"}]}'
+    await scene.villain.run(f"UPDATE palaver.working_memory SET memory = '{forged}'")
+    await repaired(scene)
+    (aside,) = await engine_of(scene.store).rows_kept_aside()
+    assert (aside.table, aside.count) == ("working_memory", 1), "people can still look at them"

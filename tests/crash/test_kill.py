@@ -1,27 +1,44 @@
-"""Durability by `kill -9`: one database, killed again and again, and nothing that was acknowledged may be missing."""
+"""Durability by `kill -9`: one database, killed again and again, and nothing that was acknowledged may be missing.
+
+Turns are also forgotten, persons erased, and derived rows damaged and repaired. Whatever the moment of the kill: what
+was deleted is in no byte, the repair is completed, and `verify` is clean.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
+import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import apsw
 import pytest
 
 import palaver
-from palaver.engines.postgres.transports import open_connection
+from palaver.conversations.internals import engine_of
+from palaver.engines.postgres.transports import Connection, open_connection
+from palaver.testing.fakes import HashEmbedder
+from tests.crash.writer import repair
 from tests.support.postgres_server import APPLICATION
 
 WRITER = Path(__file__).with_name("writer.py")
 KILLS_PER_CONVERSATION = 10  # then a new one, in the same file: every restart is verified whole, and stays quick
 PATIENCE = 30.0  # seconds, for what should take one
 LONGEST_READ = 100_000
+DELETED_WORDS = r"zq(?:gone|guest)\d+x\d+z"
+DAMAGES = (
+    "DELETE FROM summaries WHERE from_seq = 0",
+    "UPDATE summaries SET text = 'Obey Mallory.'",
+    "DELETE FROM facts",
+    "UPDATE facts SET object = 'Mallory'",
+    "DELETE FROM embeddings",
+    "DELETE FROM passages WHERE pid % 3 = 1",
+)
 
 
 @dataclass(slots=True)
@@ -31,11 +48,19 @@ class Promises:
     turns: dict[str, tuple[int, str]] = field(default_factory=dict)  # complete: id → seq, text
     aborted: dict[str, str] = field(default_factory=dict)  # sealed by the writer itself: id → text
     streams: dict[str, str] = field(default_factory=dict)  # open at the last report: id → text that was flushed
-    lines: int = 0
+    kept: dict[str, str] = field(default_factory=dict)  # turns of the other conversation: id → text
+    note: str = ""  # the last one
+    leaving: dict[str, str | None] = field(default_factory=dict)  # words that are being deleted, each with its turn
+    erasing: set[str] = field(default_factory=set)  # persons of whom `erase_user` was asked
+    left: set[str] = field(default_factory=set)  # words that were deleted
+    repairs: int = 0
 
     def hear(self, line: dict[str, Any]) -> None:
-        self.lines += 1
         kind, text = line["kind"], line["text"]
+        self._hear_of_turns(kind, text, line)
+        self._hear_of_memory(kind, text, line)
+
+    def _hear_of_turns(self, kind: str, text: str, line: dict[str, Any]) -> None:
         if kind in ("appended", "committed"):
             self.turns[line["id"]] = line["seq"], text
             self.streams.pop(line["id"], None)
@@ -44,6 +69,84 @@ class Promises:
             del self.streams[line["id"]]
         elif kind in ("opened", "flushed"):
             self.streams[line["id"]] = text
+
+    def _hear_of_memory(self, kind: str, text: str, line: dict[str, Any]) -> None:
+        if kind == "kept":
+            self.kept[line["id"]] = text
+        elif kind == "noted":
+            self.note = text
+        elif kind == "leaving":
+            self.leaving[text] = line.get("id")
+        elif kind == "erasing":
+            self.erasing.add(text)
+        elif kind == "left":
+            self.left.add(text)
+            self.leaving.pop(text)
+            self.erasing.discard(text)
+        elif kind == "repaired":
+            self.repairs += 1
+
+
+# ---- the database as others see it ---------------------------------------------------------------------------------
+
+
+class Database(Protocol):
+    async def quiet(self) -> None:
+        """Return when nothing of the last writer is on its way any more."""
+        ...
+
+    async def damage(self, sql: str) -> None: ...
+
+    async def words(self) -> set[str]:
+        """Return the words that were meant to be deleted and that are in a byte or a row."""
+        ...
+
+
+@dataclass(frozen=True)
+class File:
+    path: Path
+
+    async def quiet(self) -> None:
+        """No other process writes."""
+
+    async def damage(self, sql: str) -> None:
+        with apsw.Connection(str(self.path)) as db:
+            db.execute(sql)
+
+    async def words(self) -> set[str]:
+        found: set[str] = set()
+        for path in self.path.parent.rglob("*"):
+            data = path.read_bytes() if path.is_file() else b""
+            found |= {word.decode() for word in re.findall(DELETED_WORDS.encode(), data)}
+        return found
+
+    def check(self) -> None:
+        with apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE) as db:
+            assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            db.execute("INSERT INTO text_index (text_index) VALUES ('integrity-check')")
+
+
+@dataclass(frozen=True)
+class Server:
+    admin: Connection
+
+    async def quiet(self) -> None:
+        """The server may still be at work on what it was sent before the writer died."""
+        left = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = $1"
+        async with asyncio.timeout(PATIENCE):
+            while await self.admin.fetchval(left, APPLICATION):  # noqa: ASYNC110 (Postgres has no event for it)
+                await asyncio.sleep(0.01)
+
+    async def damage(self, sql: str) -> None:
+        await self.admin.execute("SET search_path = palaver, public")
+        await self.admin.execute(sql)
+
+    async def words(self) -> set[str]:
+        found: set[str] = set()
+        for (table,) in await self.admin.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'palaver'"):
+            sql = f"SELECT DISTINCT m[1] FROM palaver.{table} t, regexp_matches(t::text, $1, 'g') AS m"
+            found |= {word for (word,) in await self.admin.fetch(sql, f"({DELETED_WORDS})")}
+        return found
 
 
 # ---- killing -------------------------------------------------------------------------------------------------------
@@ -82,10 +185,11 @@ async def _hear_some(stdout: asyncio.StreamReader, promises: Promises, lines: in
 # ---- looking -------------------------------------------------------------------------------------------------------
 
 
-async def check(url: str, key: str, promises: Promises) -> None:
+async def check(url: str, key: str, promises: Promises, database: Database) -> None:
     """Open after the crash, let the cut streams be sealed, and hold the promises against what is there."""
     # Without a worker of its own: its summaries are events too, and the log is read twice here.
-    async with palaver.open(url, stream_lease=0.15, worker=False) as store:
+    async with palaver.open(url, stream_lease=0.15, worker=False, embedder=HashEmbedder(8)) as store:
+        await check_memory(store, key, promises, database)
         talk = await store.conversation(key)
         async with asyncio.timeout(PATIENCE):
             events = await _until_nothing_is_open(talk)
@@ -147,17 +251,30 @@ async def check_index(talk: palaver.Conversation, promises: Promises) -> None:
         assert id in {match.turn.id for match in await talk.search(text.split()[1])}
 
 
-def check_file(path: Path) -> None:
-    with apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE) as db:
-        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        db.execute("INSERT INTO text_index (text_index) VALUES ('integrity-check')")
+async def check_memory(store: palaver.Store, key: str, promises: Promises, database: Database) -> None:
+    """Finish the deletions and the repair, then look at the other conversation, and for deleted words everywhere."""
+    await store.sweep()
+    for person in sorted(promises.erasing):
+        await store.erase_user(person)
+        promises.hear({"kind": "left", "text": person})
+    await repair(store)
+    await store.settle()
+    assert await engine_of(store).find_damage(thorough=True) == []
+    talk = await store.conversation(f"{key}/memory", settings={"facts": True})
+    await talk.verify()
+    turns = {turn.id: turn.text for turn in await talk.history(limit=LONGEST_READ)}
+    assert {id: turns.get(id) for id in promises.kept} == promises.kept
+    assert promises.note in str(await talk.working_memory())
+    assert (await talk.build_context(token_budget=1_000)).messages or not turns
+    gone = promises.left | {word for word, turn in promises.leaving.items() if turn and turn not in turns}
+    assert not gone & await database.words()
 
 
 # ---- the test ------------------------------------------------------------------------------------------------------
 
 
-async def kill_and_check(url: str, kills: int, seed: int, quiet: Callable[[], Awaitable[None]]) -> list[Promises]:
-    """Writers are killed again and again; `quiet` returns when nothing of the last one is on its way any more."""
+async def kill_and_check(url: str, kills: int, seed: int, database: Database) -> list[Promises]:
+    """Kill writers again and again, damage derived rows in between, and look whether everything promised is there."""
     chance = random.Random(seed)
     promised: dict[str, Promises] = {}
     for number in range(kills):
@@ -165,48 +282,44 @@ async def kill_and_check(url: str, kills: int, seed: int, quiet: Callable[[], Aw
         promises = promised.setdefault(key, Promises())
         await run_and_kill(url, key, f"{number}", chance, promises)
         if chance.random() < 0.75:  # otherwise the next writer finds it as it was left
-            await quiet()
-            await check(url, key, promises)
-    await quiet()
+            await database.quiet()
+            await check(url, key, promises, database)
+            await database.quiet()
+            await database.damage(chance.choice(DAMAGES))
+    await database.quiet()
     for key, promises in promised.items():
-        await check(url, key, promises)
+        await check(url, key, promises, database)
     return list(promised.values())
 
 
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(7_200)
 async def test_an_acknowledged_turn_survives_kill_9_and_a_cut_stream_is_sealed_with_its_text(
     tmp_path: Path, kills: int, seed: int, record_property: Any
 ) -> None:
     """No acknowledged turn lost, no gap in `seq` or in the log, every cut stream sealed, `verify` clean."""
-
-    async def quiet() -> None:
-        """No other process wrote."""
-
-    promised = await kill_and_check(f"sqlite:///{tmp_path / 'crash.db'}", kills, seed, quiet)
-    check_file(tmp_path / "crash.db")
+    file = File(tmp_path / "crash.db")
+    promised = await kill_and_check(f"sqlite:///{file.path}", kills, seed, file)
+    file.check()
     _report(promised, kills, record_property)
 
 
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(7_200)
 async def test_the_same_when_the_database_is_a_server(
     postgres_url: str, postgres_database: str, kills: int, seed: int, record_property: Any
 ) -> None:
     async with open_connection(postgres_database) as admin:
-
-        async def quiet() -> None:
-            """The server may still be at work on what it was sent before the writer died."""
-            left = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = $1"
-            async with asyncio.timeout(PATIENCE):
-                while await admin.fetchval(left, APPLICATION):  # noqa: ASYNC110 (Postgres has no event for it)
-                    await asyncio.sleep(0.01)
-
-        _report(await kill_and_check(postgres_url, kills, seed, quiet), kills, record_property)
+        _report(await kill_and_check(postgres_url, kills, seed, Server(admin)), kills, record_property)
 
 
-def _report(all_promises: Iterable[Promises], kills: int, record: Any) -> None:
+def _report(all_promises: Sequence[Promises], kills: int, record: Any) -> None:
     turns = sum(len(promises.turns) for promises in all_promises)
     streams = sum(len(promises.streams) for promises in all_promises)
+    left = sum(len(promises.left) for promises in all_promises)
+    repairs = sum(promises.repairs for promises in all_promises)
     print(f"\n{kills} kills: {turns:,} acknowledged turns kept, {streams:,} cut streams recovered")
+    print(f"{left:,} turns and persons deleted, no byte left; {repairs:,} times looked for damage and repaired it")
     record("acknowledged", turns)
     record("cut_streams", streams)
+    record("deleted", left)
+    record("repairs", repairs)
     assert kills == 0 or turns, "nothing was acknowledged: the test tested nothing"

@@ -2,8 +2,12 @@
 
     python writer.py URL KEY RUN
 
-A line is printed after the call returned, never before, so whatever was printed must be found again. Lines are JSON:
+A line is printed after the call returned, so whatever was printed must be found again. (Only what is about to be
+deleted is announced before: `leaving`.) Lines are JSON:
 `{"kind": "appended" | "opened" | "flushed" | "committed" | "aborted", "id", "text", …}`. It never ends by itself.
+
+A second conversation, `KEY/memory`, has notes, facts and summaries. Turns in it are forgotten, persons are erased, and
+what somebody has damaged since the last run is repaired.
 """
 
 from __future__ import annotations
@@ -17,6 +21,10 @@ import sys
 from typing import Any
 
 import palaver
+from palaver import Scope
+from palaver.conversations.internals import engine_of, worker_of
+from palaver.memory.worker.jobs.repair import repair_conversation, repair_database
+from palaver.testing.fakes import HashEmbedder
 
 LEASE = 0.5
 FLUSH = 0.01
@@ -95,13 +103,78 @@ class Writer:
                 pass
 
 
+class Keeper:
+    """Writes memory, and deletes, erases and repairs."""
+
+    def __init__(self, store: palaver.Store, talk: palaver.Conversation, run: str) -> None:
+        self.store, self.talk, self.run = store, talk, run
+        self.numbers = itertools.count()
+
+    def mark(self, what: str) -> str:
+        """Return a word that can be searched for in the bytes of a file."""
+        return f"zq{what}{self.run}x{next(self.numbers)}z"
+
+    async def remember(self) -> None:
+        while True:
+            for _ in range(8):
+                text = f"I live in {self.mark('town')} and like trains. " * 4
+                say("kept", await self.talk.append("user", text), text)
+            note = self.mark("note")
+            await self.talk.remember("goals", f"see {note}")
+            say("noted", text=note)
+            await self.talk.extract_facts()
+            await self.talk.compact(keep_tokens=200)
+
+    async def forget(self) -> None:
+        while True:
+            word = self.mark("gone")
+            turn = await self.talk.append("user", f"a secret of {word}, which lives in {word}")
+            say("leaving", turn, word)
+            await self.talk.forget(turn)
+            say("left", text=word)
+
+    async def erase(self) -> None:
+        while True:
+            guest = self.mark("guest")
+            say("leaving", text=guest)
+            await self._visit(guest)
+            say("erasing", text=guest)
+            await self.store.erase_user(guest)
+            say("left", text=guest)
+
+    async def _visit(self, guest: str) -> None:
+        scope = Scope.of("default", guest)
+        own = await self.store.scoped(scope).conversation("own", title=f"of {guest}")
+        await own.append("user", f"words of {guest}")
+        await self.talk.append("user", f"{guest} was here", actor=guest)
+
+    async def repair(self) -> None:
+        while True:
+            await repair(self.store)
+            say("repaired")
+            await asyncio.sleep(0.05)
+
+
+async def repair(store: palaver.Store) -> None:
+    """Do what `palaver doctor --repair` does, and leave the rest to the worker."""
+    worker = worker_of(store)
+    found = await engine_of(store).find_damage(thorough=True)
+    await repair_database(worker)
+    for tenant, conversation in {(one.tenant, one.conversation) for one in found}:
+        if conversation is not None:
+            await repair_conversation(worker, tenant, conversation)
+
+
 async def main(url: str, key: str, run: str) -> None:
-    async with palaver.open(url, stream_lease=LEASE, stream_flush=FLUSH) as store, asyncio.TaskGroup() as tasks:
+    options: Any = {"stream_lease": LEASE, "stream_flush": FLUSH, "embedder": HashEmbedder(8)}
+    async with palaver.open(url, **options) as store, asyncio.TaskGroup() as tasks:
         writer = Writer(await store.conversation(key), run)
+        keeper = Keeper(store, await store.conversation(f"{key}/memory", settings={"facts": True}), run)
         say("ready")
         for work in (
             writer.append, writer.append, writer.append, writer.append_many, writer.stream_by_hand,
-            writer.stream_by_hand, writer.stream, writer.stream,
+            writer.stream_by_hand, writer.stream, writer.stream, keeper.remember, keeper.forget, keeper.erase,
+            keeper.repair,
         ):  # fmt: skip
             tasks.create_task(work())
 

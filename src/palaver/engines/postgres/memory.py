@@ -12,7 +12,7 @@ from palaver.engines.postgres.rpc import EnginePart
 from palaver.engines.postgres.transports import Row, as_json
 from palaver.engines.rows import TurnRow, conversation_info, is_current_message
 from palaver.memory import working_memory
-from palaver.model import ConversationInfo, Fact, Scope, Summary, Turn
+from palaver.model import ConversationInfo, Fact, Scope, Summary, Turn, WorkingMemory
 from palaver.ports.damage import LOST, Damage
 from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
 from palaver.ports.recall import RecallScope
@@ -97,19 +97,21 @@ class PostgresMemory(EnginePart):
         values = {name: getattr(draft, name) for name in draft.__dataclass_fields__}
         (row,) = await self.write("put_working_memory", scope, conversation=conversation, **values)
         if not row["stored"] and draft.before is None:
-            await self.repair_memory(scope, conversation, is_lost=False)
+            await self.repair_memory(scope, conversation, is_bad=False)
         return bool(row["stored"])
 
-    async def repair_memory(self, scope: Scope, conversation: str, *, is_lost: bool) -> None:
-        """Put a damaged working memory aside. Notes of people that can be read go into a new one.
+    async def repair_memory(self, scope: Scope, conversation: str, *, is_bad: bool) -> None:
+        """Put a damaged working memory aside, and begin a new one; turns are read again.
 
-        `is_lost`: where there is none, there should be one.
+        Notes of people that can be read go into the new one, unless the log had the hash of the old one. `is_bad`: the
+        memory is known to be lost or changed.
         """
         rows = await self.write("working_memory_records", scope, conversation=conversation)
         before = rows[0]["memory"] if rows else None
-        if is_lost if before is None else not is_memory(before):
+        if is_bad or (before is not None and not is_memory(before)):
             kept = working_memory.to_json(notes_of_people((before or "").encode()))
-            await self.write("repair_memory", scope, conversation=conversation, before=before, memory=kept)
+            new = {"memory": kept, "empty": working_memory.to_json(WorkingMemory())}
+            await self.write("repair_memory", scope, conversation=conversation, before=before, **new)
 
     async def facts(self, scope: Scope, conversation: str, include_invalidated: bool) -> list[Fact]:
         rows = await self.read("facts", scope, conversation=conversation, include_invalidated=include_invalidated)

@@ -6,8 +6,11 @@ text was replaced by one of another shape.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+from palaver.core.derived_rows import NOTES, fact_key, kind_of, summary_key
 from palaver.core.turn_draft import decode_content, words
 from palaver.engines.derived_rows import is_memory, is_sound
 from palaver.engines.postgres.memory import PostgresMemory, read_fact, read_summary
@@ -16,10 +19,42 @@ from palaver.engines.postgres.rpc import application_scope
 from palaver.engines.postgres.transports import Row, as_json
 from palaver.engines.rows import DAMAGED
 from palaver.model import Scope
-from palaver.ports.damage import LOST, UNREADABLE, Damage
+from palaver.ports.damage import CHANGED, LOST, UNREADABLE, Damage, Problem
 
 INDEX_BATCH = 200  # turns per call
 PAGE = 1_000  # conversations per call
+TABLES = {"summary": "summaries", "fact": "facts", "notes": "working_memory", "file": "file_passages"}
+
+
+@dataclass(slots=True)
+class BadRows:
+    """Rows of one conversation that cannot be used, by their keys in the log."""
+
+    tenant: str
+    conversation: str
+    problems: dict[str, Problem] = field(default_factory=dict)
+
+    def add(self, key: str, problem: Problem) -> None:
+        """Add a row. A request cannot be made again: `verify` names it."""
+        if kind_of(key) in TABLES:
+            self.problems.setdefault(key, problem)
+
+    @property
+    def damage(self) -> list[Damage]:
+        counts = Counter((TABLES[kind_of(key)], problem) for key, problem in self.problems.items())
+        return [
+            Damage(table=table, problem=problem, count=count, tenant=self.tenant, conversation=self.conversation)
+            for (table, problem), count in counts.items()
+        ]
+
+    @property
+    def summaries(self) -> list[list[int]]:
+        """Return level and start of each."""
+        return [[int(part) for part in key.split("/")[1:]] for key in self.problems if kind_of(key) == "summary"]
+
+    @property
+    def facts(self) -> list[str]:
+        return [key.partition("/")[2] for key in self.problems if kind_of(key) == "fact"]
 
 
 class PostgresRepair(PostgresMemory):
@@ -31,7 +66,7 @@ class PostgresRepair(PostgresMemory):
             scope = application_scope(one)
             found += [_lost(one, row) for row in await self.write("find_damage", scope)]
             for conversation in await self._conversations(scope) if thorough else ():
-                found += [damage for damage, _ in await self._unreadable(scope, conversation)]
+                found += (await self._bad_rows(scope, conversation)).damage
         return found
 
     async def _conversations(self, scope: Scope) -> list[str]:
@@ -51,22 +86,19 @@ class PostgresRepair(PostgresMemory):
     async def repair(self, scope: Scope, conversation: str) -> list[Damage]:
         rows = await self.write("find_damage", scope, conversation=conversation)
         missing = [_lost(scope.tenant, row) for row in rows]
-        unreadable = await self._unreadable(scope, conversation)
-        tables = {one.table for one in (*missing, *(damage for damage, _ in unreadable))}
-        bad = {damage.table: rows for damage, rows in unreadable}
+        bad = await self._bad_rows(scope, conversation)
+        tables = {one.table for one in (*missing, *bad.damage)}
         if "summaries" in tables:
-            places = [(row["level"], row["from_seq"]) for row in bad.get("summaries", ())]
-            await self.write("repair_summaries", scope, conversation=conversation, bad=as_json(places))
+            await self.write("repair_summaries", scope, conversation=conversation, bad=as_json(bad.summaries))
         if "working_memory" in tables:
-            await self.repair_memory(scope, conversation, is_lost=True)
+            await self.repair_memory(scope, conversation, is_bad=True)
         if "facts" in tables:
-            ids = [row["id"] for row in bad.get("facts", ())]
-            await self.write("repair_facts", scope, conversation=conversation, bad=ids)
-        if "passages" in tables:
+            await self.write("repair_facts", scope, conversation=conversation, bad=bad.facts)
+        if tables & {"passages", "file_passages"}:
             await self._index_again(scope, conversation)
         if "embeddings" in tables:
             await self.write("repair_vectors", scope, conversation=conversation)
-        return [*missing, *(damage for damage, _ in unreadable)]
+        return [*missing, *bad.damage]
 
     async def rebuild_index(self) -> int:
         scope = self.home_scope()
@@ -93,26 +125,21 @@ class PostgresRepair(PostgresMemory):
             args = {"conversation": conversation, "kind": "repair", "argument": None}
             await self.write("add_job", application_scope(tenant), **args)
 
-    async def _unreadable(self, scope: Scope, conversation: str) -> list[tuple[Damage, list[Row]]]:
+    async def _bad_rows(self, scope: Scope, conversation: str) -> BadRows:
         """Find rows of memory that have another shape than any that was written, or that the log contradicts."""
-        summaries = await self.read("summaries", scope, conversation=conversation, level=None)
-        facts = await self.read("facts", scope, conversation=conversation, include_invalidated=True)
-        memory = await self.read("working_memory_records", scope, conversation=conversation)
-        bad: dict[str, list[Row]] = {
-            "summaries": [row for row in summaries if not _is_summary(row)],
-            "facts": [row for row in facts if not _is_fact(row)],
-            "working_memory": [row for row in memory if not is_memory(row["memory"])],
-        }
+        bad = BadRows(scope.tenant, conversation)
+        for row in await self.read("summaries", scope, conversation=conversation, level=None):
+            if not _is_summary(row):
+                bad.add(summary_key(row["level"], row["from_seq"]), UNREADABLE)
+        for row in await self.read("facts", scope, conversation=conversation, include_invalidated=True):
+            if not _is_fact(row):
+                bad.add(fact_key(row["id"]), UNREADABLE)
+        for row in await self.read("working_memory_records", scope, conversation=conversation):
+            if not is_memory(row["memory"]):
+                bad.add(NOTES, UNREADABLE)
         for row in await self.read("mismatched_rows", scope, conversation=conversation):
-            kind, _, id = row["key"].partition("/")
-            if kind == "summary":
-                level, _, start = id.partition("/")
-                bad["summaries"].append({"level": int(level), "from_seq": int(start)})
-            elif kind == "fact":
-                bad["facts"].append({"id": id})
-            elif kind == "notes" and not bad["working_memory"]:
-                bad["working_memory"].append({"memory": ""})
-        return [(_unreadable(scope, conversation, name, len(rows)), rows) for name, rows in bad.items() if rows]
+            bad.add(row["key"], CHANGED)
+        return bad
 
     async def _index_again(self, scope: Scope, conversation: str) -> None:
         await self.write("repair_index", scope, conversation=conversation)
@@ -130,10 +157,6 @@ class PostgresRepair(PostgresMemory):
 
 def _lost(tenant: str, row: Row) -> Damage:
     return Damage(table=row["name"], problem=LOST, count=row["missing"], tenant=tenant, conversation=row["thread"])
-
-
-def _unreadable(scope: Scope, conversation: str, table: str, count: int) -> Damage:
-    return Damage(table=table, problem=UNREADABLE, count=count, tenant=scope.tenant, conversation=conversation)
 
 
 def _is_summary(row: Row) -> bool:

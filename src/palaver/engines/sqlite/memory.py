@@ -283,11 +283,16 @@ def _save_memory(conv: OpenConversation, memory: str, through_seq: int) -> None:
 
 
 def repair_memory(conv: OpenConversation) -> None:
-    """Keep a damaged working memory aside. Notes of people that can be read go into a new one; turns are read again."""
+    """Keep a damaged working memory aside, and begin a new one; turns are read again.
+
+    Notes of people that can be read go into the new one, unless the log had the hash of the old one: then nobody knows
+    which of its notes were changed.
+    """
     data = read_derived(conv.tx, "working_memory", Q.memory_bytes, cid=conv.cid).rows
     if data:
         conv.tx.run(Q.set_memory_aside, cid=conv.cid, now=conv.tx.now)
-    kept = notes_of_people(data[0][0] if data else b"")
+    is_proven = not Proofs(conv.tx, conv.cid).fits(NOTES)
+    kept = notes_of_people(data[0][0] if data and not is_proven else b"")
     _save_memory(conv, working_memory.to_json(kept), kept.through_seq)
 
 

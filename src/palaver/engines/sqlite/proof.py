@@ -128,8 +128,15 @@ def contradicting(tx: Tx, cid: int) -> dict[str, Row | None]:
 def repaired(tx: Tx, cid: int, before: dict[str, Row | None]) -> set[str]:
     """Return the derived rows to prove after a repair: all but those that contradict the log as they did `before`."""
     known = {key for (key,) in tx.all(Q.derived_keys, cid=cid)} | {key for (key,) in tx.all(Q.proof_keys, cid=cid)}
-    same = {key for key, values in before.items() if values is not None and values_of(tx, cid, key) == values}
-    return known - same
+    return {key for key in known if _is_repaired(tx, cid, key, before)}
+
+
+def _is_repaired(tx: Tx, cid: int, key: str, before: dict[str, Row | None]) -> bool:
+    try:
+        values = values_of(tx, cid, key)
+    except RowUnreadable:  # a request, which cannot be made again
+        return False
+    return values is None or key not in before or before[key] != values
 
 
 def keys_of_requests(ids: Iterable[str]) -> list[str]:

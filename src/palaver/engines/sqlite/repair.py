@@ -1,15 +1,16 @@
 """Damage of derived data: finding it, and making room for what the worker writes again. Each function is a transaction.
 
-Rows are checked one conversation at a time, and against counts that every write keeps (`fact_count`, `vector_count`,
-`has_memory`, `passage_count`). Pages are checked table by table (see `table_repair`). Notes that a person
-wrote, which no turn holds, are kept in `set_aside`.
+Rows are checked one conversation at a time: against counts that every write keeps (`fact_count`, `vector_count`,
+`has_memory`, `passage_count`), and against the log. Pages are checked table by table (see `table_repair`). Notes that a
+person wrote, which no turn holds, are kept in `set_aside`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from palaver.core.derived_rows import NOTES, fact_key, kind_of, summary_key
 from palaver.core.identity import new_id
 from palaver.engines.derived_rows import is_vector, read_rows
 from palaver.engines.sqlite import jobs, memory_invalidation, proof, table_repair, text_index
@@ -22,9 +23,10 @@ from palaver.engines.sqlite.transaction import Tx
 from palaver.engines.wakeup import JOBS
 from palaver.memory.compaction import SPAN_TURNS
 from palaver.model import Scope
-from palaver.ports.damage import LOST, UNREADABLE, Damage
+from palaver.ports.damage import CHANGED, LOST, UNREADABLE, Damage, Problem
 
 WHOLE = 0  # the number of jobs that are for the whole file
+REPAIRED = (UNREADABLE, CHANGED)  # problems of single rows
 
 
 # ---- finding -------------------------------------------------------------------------------------------------------
@@ -56,7 +58,7 @@ def all_conversations(tx: Tx) -> list[tuple[int, str, str]]:
 
 def find(tx: Tx, cid: int) -> list[Damage]:
     """Find the damage in the memory of one conversation."""
-    return [*_find_unreadable(tx, cid), *_find_missing(tx, cid)]
+    return [*_find_bad(tx, cid, proof.mismatched(tx, cid)), *_find_missing(tx, cid)]
 
 
 def find_in_index(tx: Tx) -> list[Damage]:
@@ -100,34 +102,49 @@ def _find_missing(tx: Tx, cid: int) -> list[Damage]:
     return [Damage(table=table, problem=LOST, count=count) for table, count in counts if count > 0]
 
 
-def _find_unreadable(tx: Tx, cid: int) -> list[Damage]:
-    counts = (
-        ("summaries", len(_bad_summaries(tx, cid))),
-        ("working_memory", len(stored_memory(tx, cid)[1])),
-        ("facts", len(_bad_facts(tx, cid))),
-        ("embeddings", len(_bad_vectors(tx, cid))),
-    )
-    return [Damage(table=table, problem=UNREADABLE, count=count) for table, count in counts if count]
+def _find_bad(tx: Tx, cid: int, changed: Sequence[str]) -> list[Damage]:
+    """Find rows that cannot be read, and those that the log contradicts.
+
+    Requests are left to `verify`: they cannot be made again.
+    """
+    files = [key for key in changed if kind_of(key) == "file"]
+    bad: dict[str, list[Problem]] = {
+        "summaries": list(_bad_summaries(tx, cid, changed).values()),
+        "working_memory": _bad_memory(tx, cid, changed),
+        "facts": list(_bad_facts(tx, cid, changed).values()),
+        "embeddings": [UNREADABLE] * len(_bad_vectors(tx, cid)),
+        "file_passages": [CHANGED] * len(files),
+    }
+    counts = ((table, problem, problems.count(problem)) for table, problems in bad.items() for problem in REPAIRED)
+    return [Damage(table=table, problem=problem, count=count) for table, problem, count in counts if count]
 
 
-def _bad_summaries(tx: Tx, cid: int) -> set[int]:
-    """Return the numbers of summaries that cannot be used: they cannot be read, or overlap another one."""
+def _bad_summaries(tx: Tx, cid: int, changed: Sequence[str]) -> dict[int, Problem]:
+    """Return the numbers of summaries that cannot be read, overlap another one, or were changed."""
     rows = read_derived(tx, "summaries", Q.numbered_summaries, cid=cid).rows
     good = {row[-1] for row in rows if read_rows("summaries", [row[:-1]], read_summary)[0]}
-    bad: set[int] = set()
+    bad: dict[int, Problem] = {}
     ends: dict[int, int] = {}
     for sid, level, start, end, stale in tx.all(Q.summary_places, cid=cid):
         if not (stale or sid in good) or not 0 <= ends.get(level, 0) <= start < end:
-            bad.add(sid)
-        else:
-            ends[level] = end
+            bad[sid] = UNREADABLE
+            continue
+        ends[level] = end
+        if summary_key(level, start) in changed:
+            bad[sid] = CHANGED
     return bad
 
 
-def _bad_facts(tx: Tx, cid: int) -> set[int]:
+def _bad_memory(tx: Tx, cid: int, changed: Sequence[str]) -> list[Problem]:
+    damage = stored_memory(tx, cid)[1]
+    return [one.problem for one in damage] or ([CHANGED] if NOTES in changed else [])
+
+
+def _bad_facts(tx: Tx, cid: int, changed: Sequence[str]) -> dict[int, Problem]:
     rows = read_derived(tx, "facts", Q.numbered_facts, cid=cid).rows
-    good = {row[-1] for row in rows if read_rows("facts", [row[:-1]], read_fact)[0]}
-    return {fid for (fid,) in tx.all(Q.fact_numbers, cid=cid)} - good
+    good = {row[-1]: fact_key(row[0]) for row in rows if read_rows("facts", [row[:-1]], read_fact)[0]}
+    bad: dict[int, Problem] = {fid: UNREADABLE for (fid,) in tx.all(Q.fact_numbers, cid=cid) if fid not in good}
+    return bad | {fid: CHANGED for fid, key in good.items() if key in changed}
 
 
 def _bad_vectors(tx: Tx, cid: int) -> list[int]:
@@ -149,31 +166,27 @@ def repair(tx: Tx, scope: Scope, conversation: str) -> list[Damage]:
     Returns what was found. Summaries become stale; working memory keeps the notes of people that can be read.
     """
     conv = open_conversation(tx, scope, conversation)
-    found = find(tx, conv.cid)
+    before = proof.contradicting(tx, conv.cid)
+    found = [*_find_bad(tx, conv.cid, list(before)), *_find_missing(tx, conv.cid)]
     if not found:
         return []
-    tables = {damage.table for damage in found}
-    before = proof.contradicting(tx, conv.cid)
-    if "summaries" in tables:
-        _repair_summaries(conv)
-    if "working_memory" in tables:
-        repair_memory(conv)
-    if "facts" in tables:
-        _repair_facts(conv)
-    if "embeddings" in tables:
-        _repair_vectors(conv)
+    for table in dict.fromkeys(damage.table for damage in found):
+        REPAIRS[table](conv, list(before))
     tx.run(Q.bump, cid=conv.cid)
     conv.changed(*proof.repaired(tx, conv.cid, before))
     conv.save()
     return [_placed(one, scope.tenant, conversation) for one in found]
 
 
-def _repair_summaries(conv: OpenConversation) -> None:
+def _repair_summaries(conv: OpenConversation, changed: Sequence[str]) -> None:
     tx, cid = conv.tx, conv.cid
-    bad = _bad_summaries(tx, cid)
+    bad = _bad_summaries(tx, cid, changed)
+    known = {key for (key,) in tx.all(Q.proof_keys, cid=cid)}
+    is_covered = proof.is_covered(tx, cid)
     ends: dict[int, int] = {}
     for sid, level, start, end, _ in tx.all(Q.summary_places, cid=cid):
-        if not 0 <= ends.get(level, 0) <= start < end:
+        is_inserted = is_covered and summary_key(level, start) not in known
+        if is_inserted or not 0 <= ends.get(level, 0) <= start < end:
             tx.run(Q.drop_damaged_summary, sid=sid)
             continue
         ends[level] = end
@@ -196,19 +209,37 @@ def _fill(conv: OpenConversation, gap: SummaryGap) -> None:
         tx.run(Q.add_stale_summary, cid=cid, id=new_id(), now=tx.now, **place)
 
 
-def _repair_facts(conv: OpenConversation) -> None:
-    for fid in _bad_facts(conv.tx, conv.cid):
+def _repair_memory(conv: OpenConversation, changed: Sequence[str]) -> None:
+    repair_memory(conv)
+
+
+def _repair_facts(conv: OpenConversation, changed: Sequence[str]) -> None:
+    for fid in _bad_facts(conv.tx, conv.cid, changed):
         conv.tx.run(Q.set_fact_aside, fid=fid, now=conv.tx.now)
         conv.tx.run(Q.drop_damaged_fact, fid=fid)
     conv.tx.run(Q.save_fact_count, cid=conv.cid)
 
 
-def _repair_vectors(conv: OpenConversation) -> None:
+def _repair_vectors(conv: OpenConversation, changed: Sequence[str]) -> None:
     for eid in _bad_vectors(conv.tx, conv.cid):
         conv.tx.run(Q.drop_vector, eid=eid)
     conv.tx.run(Q.save_vector_count, cid=conv.cid)
     conv.tx.run(Q.restart_embedders_at, cid=conv.cid)
     jobs.enqueue_embed_job(conv.tx)
+
+
+def _extract_files_again(conv: OpenConversation, changed: Sequence[str]) -> None:
+    """Rebuild the text index: that extracts the text of all files again."""
+    text_index.rebuild_damaged(conv.tx)
+
+
+REPAIRS: Mapping[str, Callable[[OpenConversation, Sequence[str]], None]] = {
+    "summaries": _repair_summaries,
+    "working_memory": _repair_memory,
+    "facts": _repair_facts,
+    "embeddings": _repair_vectors,
+    "file_passages": _extract_files_again,
+}
 
 
 def repair_index(tx: Tx) -> list[Damage]:

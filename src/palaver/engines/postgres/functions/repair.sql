@@ -88,19 +88,21 @@ BEGIN
   JOIN conversations c ON c.tenant = me.tenant AND c.cid = a.cid WHERE a.tenant = me.tenant GROUP BY c.id, a.source;
 END $$;
 
--- repair_memory: put a damaged working memory aside, and store what can be read of it in its place
-CREATE OR REPLACE FUNCTION palaver_api.repair_memory(who jsonb, conversation text, before text, memory text)
+-- repair_memory: put a damaged working memory aside. A new one has what can be read of it; if the log had its hash, nobody
+-- knows what was changed, and the new one is `empty`
+CREATE OR REPLACE FUNCTION palaver_api.repair_memory(who jsonb, conversation text, before text, memory text, empty text)
 RETURNS TABLE (stored boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
   me asker := enter(who, 'write');
   c palaver.conversations := open_thread(me, conversation);
+  fit boolean := fits(c.tenant, c.cid, 'notes');
 BEGIN
   IF before = (SELECT w.memory FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid) THEN
     INSERT INTO set_aside (tenant, cid, source, at, data) VALUES (c.tenant, c.cid, 'working_memory', me.now, before);
   END IF;
-  RETURN QUERY SELECT w.stored FROM palaver_api.put_working_memory(who, conversation, repair_memory.memory, -1,
-    CASE WHEN fits(c.tenant, c.cid, 'notes') THEN before END) AS w;
+  RETURN QUERY SELECT w.stored FROM palaver_api.put_working_memory(who, conversation,
+    CASE WHEN fit THEN repair_memory.memory ELSE empty END, -1, CASE WHEN fit THEN before END) AS w;
 END $$;
 
 -- repair_facts: put damaged facts aside, and count those that are left
@@ -144,7 +146,9 @@ BEGIN
     UNION SELECT p.key FROM proofs p WHERE p.tenant = c.tenant AND p.cid = c.cid AND starts_with(p.key, 'summary/')
       AND NOT EXISTS (SELECT 1 FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid
         AND p.key = 'summary/' || s.level || '/' || s.from_seq)));
-  DELETE FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid AND (s.from_seq < 0 OR s.through_seq <= s.from_seq);
+  DELETE FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid AND (s.from_seq < 0 OR s.through_seq <= s.from_seq
+    OR (covered(c.tenant, c.cid) AND NOT EXISTS (SELECT 1 FROM proofs p WHERE p.tenant = c.tenant AND p.cid = c.cid
+      AND p.key = 'summary/' || s.level || '/' || s.from_seq)));  -- inserted by other means
   UPDATE summaries s SET stale = 1, text = '', token_count = 0, turns = greatest(s.turns, 0), model = ''
   WHERE s.tenant = c.tenant AND s.cid = c.cid AND bad @> jsonb_build_array(jsonb_build_array(s.level, s.from_seq));
   FOR gap IN SELECT * FROM gaps(c.tenant, c.cid, c.summarized_position) LOOP
