@@ -28,7 +28,7 @@ from tests.support.postgres_server import APPLICATION
 
 WRITER = Path(__file__).with_name("writer.py")
 KILLS_PER_CONVERSATION = 10  # then a new one, in the same file: every restart is verified whole, and stays quick
-PATIENCE = 30.0  # seconds, for what should take one
+PATIENCE = 120.0  # seconds, for what should take one
 LONGEST_READ = 100_000
 DELETED_WORDS = r"zq(?:gone|guest)\d+x\d+z"
 DAMAGES = (
@@ -162,7 +162,8 @@ async def run_and_kill(url: str, key: str, run: str, chance: random.Random, prom
         if chance.random() < 0.15:
             await asyncio.sleep(chance.uniform(0, 0.5))  # while it opens the file, or migrates it, or seals a stream
         else:
-            await _hear_some(process.stdout, promises, chance.randint(1, 150))
+            until = chance.choice(("any", "any", "left", "repaired"))
+            await _hear_some(process.stdout, promises, chance.randint(1, 150), until)
             await asyncio.sleep(chance.uniform(0, 0.02))
     finally:
         if process.returncode is None:
@@ -173,13 +174,16 @@ async def run_and_kill(url: str, key: str, run: str, chance: random.Random, prom
     assert process.returncode == -9, f"the writer ended by itself:\n{errors.decode()}"
 
 
-async def _hear_some(stdout: asyncio.StreamReader, promises: Promises, lines: int) -> None:
+async def _hear_some(stdout: asyncio.StreamReader, promises: Promises, lines: int, until: str) -> None:
+    """Take down a number of lines, and those that follow up to the first of the kind `until`."""
     async with asyncio.timeout(PATIENCE):
-        for _ in range(lines):
+        kind = ""
+        while lines > 0 or until not in ("any", kind):
             line = await stdout.readline()
             if not line:
                 return  # it died: the caller says why
-            promises.hear(json.loads(line))
+            promises.hear(said := json.loads(line))
+            kind, lines = said["kind"], lines - 1
 
 
 # ---- looking -------------------------------------------------------------------------------------------------------
