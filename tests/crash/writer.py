@@ -122,8 +122,18 @@ class Keeper:
             note = self.mark("note")
             await self.talk.remember("goals", f"see {note}")
             say("noted", text=note)
+            await self._drop_notes_but(note)
             await self.talk.extract_facts()
             await self.talk.compact(keep_tokens=200)
+
+    async def _drop_notes_but(self, last: str) -> None:
+        notes = (await self.talk.working_memory()).goals
+        for index in reversed(range(len(notes))):
+            word = notes[index].text.removeprefix("see ")
+            if word != last:
+                say("leaving", text=word)
+                await self.talk.drop_note("goals", index)
+                say("left", text=word)
 
     async def forget(self) -> None:
         while True:
