@@ -1,7 +1,7 @@
 """Durability by `kill -9`: one database, killed again and again, and nothing that was acknowledged may be missing.
 
-Turns are also forgotten, persons erased, and derived rows damaged and repaired. Whatever the moment of the kill: what
-was deleted is in no byte, the repair is completed, and `verify` is clean.
+Turns are also forgotten, persons erased, and derived rows damaged and repaired. After a kill at any moment,
+deleted words are in no byte, the repair is completed, and `verify` is clean.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ deleted is announced before: `leaving`.) Lines are JSON:
 `{"kind": "appended" | "opened" | "flushed" | "committed" | "aborted", "id", "text", …}`. It never ends by itself.
 
 A second conversation, `KEY/memory`, has notes, facts and summaries. Turns in it are forgotten, persons are erased, and
-what somebody has damaged since the last run is repaired.
+rows that the test has damaged since the last run are repaired.
 """
 
 from __future__ import annotations
