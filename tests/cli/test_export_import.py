@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.interchange.exports.samples import PNG, chatgpt_zip
+
 MESSAGES = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi", "actor": "bot"}]
 
 
@@ -158,3 +160,68 @@ def test_bytes_that_are_not_text_are_refused_by_line(cli):
     result = cli("import", "-", "--into", "notes", input=b'{"role":"user","content":"ok"}\n\xff\n')
     assert result.exit_code == 1
     assert "line 2" in result.stderr
+
+
+# ---- exports of other products, and pages to read
+
+
+def test_an_export_of_another_product_is_recognised_and_imported_once(ok, lines):
+    chatgpt_zip(Path("export.zip"))
+    text = ok("import", "export.zip")
+    assert "2 conversations, 24 messages. Brought in 18 turns and 2 files" in text
+    assert "hidden system message" in text
+    (again,) = lines("import", "export.zip")
+    assert (again["imported"], again["already"]) == (0, 18)
+    assert {one["key"] for one in lines("ls")} == {"chatgpt/c-0", "chatgpt/c-1"}
+
+
+def test_an_import_of_nothing_is_not_a_success(cli):
+    Path("conversations.json").write_text('[{"conversation_id": "c", "mapping": {}}]')
+    result = cli("import", "conversations.json")
+    assert result.exit_code == 1
+    assert "Nothing was imported" in result.output
+
+
+def test_a_folder_of_nothing_known_names_the_formats(cli):
+    Path("folder").mkdir()
+    result = cli("import", "folder")
+    assert result.exit_code == 1
+    assert "claude-code" in result.output
+
+
+def test_a_conversation_as_a_page_is_complete_in_one_file_and_harmless(ok, store):
+    talk = store.conversation("odd")
+    talk.append("user", "<script>alert(1)</script> [x](javascript:alert(1)) ![p](http://example.com/p.png)")
+    picture = talk.attach(PNG, filename='a"><img src=x onerror=alert(1)>.png')
+    talk.append("user", "| a | b |\n|---|---|\n| 1 | 2 |", attachments=[picture])
+    ok("export", "odd", "--format", "html", "-o", "odd.html")
+    page = Path("odd.html").read_text()
+    assert "<script" not in page
+    assert 'href="javascript' not in page
+    assert 'src="http' not in page
+    assert "onerror=alert(1)>" not in page
+    assert "<td>1</td>" in page
+    assert 'src="data:image/png;base64,' in page
+
+
+def test_a_conversation_as_markdown_and_as_messages(ok, store):
+    talk = store.conversation("k", title="A title")
+    for number in range(3):
+        talk.append("user", f"question {number}")
+        talk.append("assistant", "", tool_calls=[{"id": "c", "name": "look", "arguments": {"q": "```"}}])
+        talk.append("tool", "", tool_results=[{"id": "c", "content": "found"}])
+    text = ok("export", "k", "--format", "markdown")
+    assert text.startswith("# A title\n")
+    assert '````\nlook({"q": "```"})\n````' in text
+    messages = json.loads(ok("export", "k", "--format", "openai"))["messages"]
+    assert [one["role"] for one in messages] == ["user", "assistant", "tool"] * 3
+    assert messages[1]["tool_calls"][0]["function"] == {"name": "look", "arguments": '{"q": "```"}'}
+
+
+@pytest.mark.parametrize(
+    ("args", "hint"), [(("--format", "pdf"), "must be jsonl"), (("--format", "html"), "say which")]
+)
+def test_what_a_readable_export_needs(ok, cli, filled, args, hint):
+    result = cli("export", *args)
+    assert result.exit_code == 1
+    assert hint in result.output

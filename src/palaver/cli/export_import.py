@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from palaver.conversations.conversation import Conversation
     from palaver.conversations.store import Store
     from palaver.core.turn_options import TurnInput
+    from palaver.interchange.exports.formats import Export
+    from palaver.interchange.exports.importer import ImportReport
     from palaver.interchange.tables import Report
 
 PANEL = "Export and backup"
@@ -55,10 +57,14 @@ async def export(
         list[str] | None, typer.Argument(metavar="CONVERSATION", help="Ids or keys; without one, everything.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Where to; else stdout.")] = None,
+    format: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="jsonl (everything), markdown, html or openai.")
+    ] = "jsonl",
 ) -> None:
     """Write conversations as lines of JSON: turns, log, files, notes and facts, as they are stored.
 
-    Summaries, which are made again, and the record of requests to models are left out: see `palaver backup`.
+    Summaries, which are made again, and the record of requests to models are left out: see `palaver backup`. The other
+    formats hold the active thread: Markdown, one page of HTML that needs no other file, or a line of OpenAI messages.
 
     A file appears under its name only when it is whole.
 
@@ -66,7 +72,11 @@ async def export(
 
       palaver export -o backup.jsonl
       palaver export support/42 | gzip > support-42.jsonl.gz
+      palaver export support/42 --format html -o support-42.html
     """
+    if format != "jsonl":
+        await _export_readable(call, conversations or [], out, format)
+        return
     async with existing(call) as store:
         talks = await chosen(store, conversations or [])
         with progress("Exporting", sum(talk.info.next_seq for talk in talks)) as advance, _target(out) as file:
@@ -77,6 +87,26 @@ async def export(
         note(f"Exported {counted(len(talks), 'conversation')} in {counted(lines, 'line')}.")
     else:
         emit({"file": str(out), "conversations": [talk.id for talk in talks], "lines": lines})
+
+
+async def _export_readable(call: Call, names: list[str], out: Path | None, format: str) -> None:
+    from palaver.interchange.readable import FORMATS
+
+    if format not in FORMATS:
+        raise InvalidInput("--format", f"must be jsonl, {', '.join(FORMATS)}")
+    if format == "html" and len(names) != 1:
+        raise InvalidInput("CONVERSATION", "a page of HTML holds one conversation: say which")
+    async with existing(call) as store:
+        talks = await chosen(store, names)
+        with progress("Exporting", len(talks)) as advance, _target(out) as file:
+            for talk in talks:
+                async for line in FORMATS[format](talk):
+                    file.write(line + "\n")
+                advance(1)
+    if out is not None and call.as_json:
+        emit({"file": str(out), "conversations": [talk.id for talk in talks], "format": format})
+    else:
+        note(f"Exported {counted(len(talks), 'conversation')} as {format}.")
 
 
 async def _write(talk: Conversation, file: IO[str], advance: Advance) -> int:
@@ -134,6 +164,10 @@ _Into = Annotated[
     str | None,
     typer.Option(metavar="CONVERSATION", help="Append plain messages to this conversation; made if not there."),
 ]
+_Format = Annotated[
+    str | None, typer.Option("--format", metavar="NAME", help="The product that wrote FILE, if it is not recognised.")
+]
+_Owner = Annotated[str | None, typer.Option(metavar="USER", help="Whose conversations another product's are.")]
 _Source = Annotated[str | None, typer.Option("--from", metavar="URL", help="A Postgres database whose table to copy.")]
 _Conversation = Annotated[str | None, _from_table("what names the conversation", metavar="COLUMN[,COLUMN]")]
 _Column = Annotated[
@@ -147,6 +181,8 @@ async def import_(
     call: Call,
     file: _File = None,
     into: _Into = None,
+    format: _Format = None,
+    owner: _Owner = None,
     source: _Source = None,
     name: Annotated[str | None, _from_table("the table", "--table", metavar="NAME")] = None,
     conversation: _Conversation = None,
@@ -166,6 +202,11 @@ async def import_(
     reported; the others are imported, and the exit code is 1. With --into, the lines are plain messages such as
     {"role": "user", "content": "Hello"}; every line is checked before the first is stored.
 
+    FILE may also be an export or session files of another product, as a file, a folder or a zip archive: ChatGPT,
+    Claude, Claude Code, Codex, Open WebUI, LibreChat, Letta, OpenAI Agents, LangGraph, mem0. Branches stay branches,
+    files and tool calls come along, and the report counts every message. It can be run again, and goes on where it
+    was interrupted.
+
     With --from, the rows of a table become turns. Columns are known by their usual names; options say the others. It
     can be run again: rows that are here are left alone. The report names every column that was not carried over.
 
@@ -173,6 +214,8 @@ async def import_(
 
       palaver import backup.jsonl --db new.db
       palaver import messages.jsonl --into support/42
+      palaver import chatgpt-export.zip
+      palaver import ~/.claude/projects --format claude-code
       palaver import --from postgresql://host/old --table messages --conversation chat --order number
       palaver import --from postgresql://host/old --table messages --conversations conversations --keep rating
     """
@@ -185,8 +228,68 @@ async def import_(
         await _copy_table(call, source, tables, columns)
     elif file is None or any(columns.values()) or tables != _Tables():
         raise InvalidInput("FILE", "say which file, or --from a database and --table")
+    elif into is None and (export := _foreign(file, format)) is not None:
+        await _import_export(call, export, owner)
+    elif format is not None or owner is not None:
+        raise InvalidInput(
+            "--format" if format else "--owner", "goes with another product's export, and without --into"
+        )
     else:
         await _import_file(call, file, into)
+
+
+def _foreign(file: Path, format: str | None) -> Export | None:
+    """Return an export of another product; None for Palaver's own and for plain messages."""
+    from palaver.interchange.exports.formats import NAMES, open_export
+
+    if str(file) == "-":
+        return None
+    if format is None and file.is_file():
+        with file.open("rb") as raw:
+            if raw.read(12).removeprefix(BOM).startswith(b'{"kind":'):
+                return None
+    export = open_export(file, format)
+    if export is None and not file.is_file():
+        raise InvalidInput("FILE", f"none of these formats was recognised: {', '.join(NAMES)}. --format names one")
+    return export
+
+
+async def _import_export(call: Call, export: Export, owner: str | None) -> None:
+    from palaver.interchange.exports.importer import import_export
+
+    with progress("Importing", _size(export.source.path)) as advance:
+        async with creating(call) as store:
+            report = await import_export(store, export, advance, owner)
+    _tell_import(call, export.format.TITLE, report)
+    if not report.imported and not report.already:
+        raise typer.Exit(1)
+
+
+def _tell_import(call: Call, title: str, report: ImportReport) -> None:
+    """Print what became of every message."""
+    if call.as_json:
+        emit(_import_fields(report))
+        return
+    if not report.imported and not report.already:
+        say(f"Nothing was imported from {title}: no message of {counted(report.conversations, 'conversation')} fits.")
+    else:
+        say(
+            f"{title}: {counted(report.conversations, 'conversation')}, {counted(report.records, 'message')}. "
+            f"Brought in {counted(report.imported, 'turn')} and {counted(report.files, 'file')}; "
+            f"{report.already:,} were here already, {report.merged:,} were joined with others."
+        )
+    rows = [(f"{n:,}", "conversation", why, "") for why, n in report.unreadable.most_common()]
+    rows += [(f"{n:,}", "message", why, report.first.get(why, "")) for why, n in report.left_out.most_common()]
+    rows += [(f"{n:,}", "file", why, report.first.get(why, "")) for why, n in report.files_left_out.most_common()]
+    if rows:
+        table(("left out", "what", "why", "the first"), rows)
+
+
+def _import_fields(report: ImportReport) -> dict[str, Any]:
+    counts = ("format", "conversations", "records", "split", "merged", "imported", "already", "files", "first")
+    fields = {name: getattr(report, name) for name in counts}
+    reasons = ("unreadable", "left_out", "files_left_out")
+    return fields | {name: dict(getattr(report, name)) for name in reasons}
 
 
 async def _import_file(call: Call, file: Path, into: str | None) -> None:
@@ -226,12 +329,14 @@ async def _copy_table(call: Call, url: str, tables: _Tables, columns: dict[str, 
         from palaver.engines.postgres.foreign_table import open_tables
     except ModuleNotFoundError as problem:
         raise MissingExtra("postgres", "Reading a Postgres table") from problem
-    from palaver.interchange.tables import details_of, import_table, layout_of
+    from palaver.interchange.langchain_table import LangChainTable, is_langchain_table
+    from palaver.interchange.tables import Source, details_of, import_table, layout_of
 
-    async with open_tables(url, *tables.names) as (found, *others):
+    async with open_tables(url, *tables.names) as (table, *others):
+        found: Source = LangChainTable(table) if is_langchain_table(table.columns) else table
         layout = layout_of(found.columns, keep=tables.keep, **columns)
         details = details_of(others[0]) if others else None
-        with progress("Copying", await found.count()) as advance:
+        with progress("Copying", await table.count()) as advance:
             async with creating(call) as store:
                 report = await import_table(store, found, layout, advance, details)
     _tell(call, tables.names[0], report)

@@ -147,6 +147,34 @@ async def test_columns_of_any_name_can_be_said(empty_database: str, target: str)
         assert [turn.content for turn in await (await store.find("7")).history()] == ["a", "b"]
 
 
+async def test_langchains_table_of_messages(empty_database: str, target: str) -> None:
+    session = UUID(int=5)
+    call = {"name": "look", "args": {"q": "tea"}, "id": "c1", "type": "tool_call"}
+    messages: list[dict[str, Any]] = [
+        {"type": "human", "data": {"content": "Which tea?", "type": "human"}},
+        {"type": "ai", "data": {"content": "", "tool_calls": [call], "response_metadata": {"model_name": "gpt-9"}}},
+        {"type": "tool", "data": {"content": "Sencha", "tool_call_id": "c1"}},
+        {"type": "ai", "data": {"content": [{"type": "text", "text": "Sencha."}, {"type": "image", "url": "x"}]}},
+    ]
+    rows = ", ".join(f"('{session}', '{json.dumps(one)}')" for one in messages)
+    await postgres_server.execute(
+        empty_database,
+        "CREATE TABLE chat (id serial PRIMARY KEY, session_id uuid, message jsonb, created_at date DEFAULT now())",
+        f"INSERT INTO chat (session_id, message) VALUES {rows}",
+    )
+    source = ("--from", empty_database, "--table", "chat", "--db", target)
+    report = await told(*source)
+    assert (report["rows"], report["imported"], report["skipped"]) == (4, 4, [])
+    assert (await told(*source))["already"] == 4
+    async with palaver.open(target, files=environ["PALAVER_FILES"], worker=False) as store:
+        turns = await (await store.find(str(session))).history()
+        assert [turn.role for turn in turns] == ["user", "assistant", "tool", "assistant"]
+        assert (turns[1].tool_calls[0].arguments, turns[1].model) == ({"q": "tea"}, "gpt-9")
+        assert turns[2].tool_results[0].content == "Sencha"
+        assert turns[3].content == "Sencha."
+        assert turns[3].metadata["content"][1] == {"type": "image", "url": "x"}
+
+
 HOSTED = f"""
 CREATE TABLE conversations (id uuid PRIMARY KEY, user_id text, org_id text, workspace_id text, agent_id text,
   model text, title text, preview text, message_count int, metadata jsonb, created_at timestamptz DEFAULT now());

@@ -1,0 +1,1 @@
+"""Reading the exports and session files of other products. Each format is a module; `formats` lists them."""
