@@ -26,7 +26,7 @@ NOT_VOUCHED = {
         ("conversations", name): "a figure of this file's memory or index, which are made from the rows"
         for name in (
             "revision", "marked", "summarized_position", "summarized_turns", "summarized_tokens", "passage_count",
-            "passage_terms",
+            "passage_terms", "fact_count", "vector_count", "has_memory",
         )
     },
 }  # fmt: skip

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from playwright.sync_api import Locator, expect
 
@@ -244,9 +244,8 @@ def test_the_log_tells_who_did_what_and_is_verified(offline: App, tmp_path: Path
     expect(tab.page.locator(".item.is-found")).to_contain_text(ALLERGY)
     tab.button("Verify", panel).click()
     expect(panel.locator(".verdict")).to_contain_text(f"Intact. {len(events)} events, 12 turns, 0 files")
-    database = sqlite3.connect(tmp_path / "chat.db")
+    database = apsw.Connection(f"{tmp_path}/chat.db")  # not sqlite3: its close would delete the log of the server's SQLite
     database.execute("UPDATE turns SET content = 'Something else' WHERE seq = 1")
-    database.commit()
     database.close()
     tab.button("Verify", panel).click()
     expect(panel.locator(".verdict.is-bad")).to_contain_text("(seq 1): its content is not what was stored")

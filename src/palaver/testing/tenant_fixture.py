@@ -99,6 +99,7 @@ ARGUMENTS = {
     "key": "$key",
     "key:jsonb": r'{"hash": "\\x01", "name": "x", "scope": "{}", "created": 1}',
     "announce.kind": "stop",
+    "derived_records.kind": "summary",
     "kind": "embed",
     "kinds": "{append}",
     "known:bigint[]": "{}",

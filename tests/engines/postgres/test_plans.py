@@ -116,6 +116,8 @@ PLANNED_EACH_TIME = {
     "palaver_api.facts_found",
     "palaver_api.facts_where",
     "palaver_api.file_quotes",
+    "palaver_api.find_damage",
+    "palaver_api.missing_passages",
     "palaver_api.nearest",
     "palaver_api.postings",
     "palaver_api.recall_size",

@@ -341,4 +341,4 @@ async def test_every_table_that_signed_in_users_write_to_refuses_readers(admin: 
     )
     wanted = {"authenticated_insert", "authenticated_update", "authenticated_delete"}
     assert [row["tablename"] for row in rows if not wanted <= set(row["names"])] == []
-    assert len(rows) == 20
+    assert len(rows) >= 20
