@@ -244,7 +244,7 @@ def test_the_log_tells_who_did_what_and_is_verified(offline: App, tmp_path: Path
     expect(tab.page.locator(".item.is-found")).to_contain_text(ALLERGY)
     tab.button("Verify", panel).click()
     expect(panel.locator(".verdict")).to_contain_text(f"Intact. {len(events)} events, 12 turns, 0 files")
-    database = apsw.Connection(f"{tmp_path}/chat.db")  # not sqlite3: its close would delete the log of the server's SQLite
+    database = apsw.Connection(f"{tmp_path}/chat.db")  # not sqlite3: its close would delete the server's WAL
     database.execute("UPDATE turns SET content = 'Something else' WHERE seq = 1")
     database.close()
     tab.button("Verify", panel).click()
