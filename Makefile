@@ -14,9 +14,13 @@ QUICK := not slow and not costly and not postgres and not browser and not proces
 # Folders without a test that a quick run takes, and the plugin of the fuzzer: importing them takes seconds.
 WITHOUT := $(foreach path,e2e crash replication testing server/rest/test_openapi.py,--ignore=tests/$(path)) -p no:schemathesis
 
+# Two environments with other people's clients, because some of them need an older version of the same package.
+CLIENTS := .venv-clients
+CLIENTS_READY := $(CLIENTS)/newest/.ready $(CLIENTS)/openai-2/.ready
+
 AGAIN := $(MAKE) --no-print-directory again  # under a name of its own, so that `make -n test` runs nothing
 
-.PHONY: help run web test quick again postgres citus supabase pgbouncer chromium screenshots lint format metrics bench \
+.PHONY: help run web test quick again test-clients postgres citus supabase pgbouncer chromium screenshots lint format metrics bench \
         bench-smoke soak crash replication properties plans clean
 
 help:
@@ -24,6 +28,7 @@ help:
 	@echo "make web     build the web app (make run and make test do it when it is needed)"
 	@echo "make test    the tests"
 	@echo "make quick   the tests that need no Postgres, browser, server or other process"
+	@echo "make test-clients  scenarios of SDKs, frameworks and generated clients; writes their table"
 	@echo "make postgres URL=postgresql://…  the tests of the Postgres engine, on that server"
 	@echo "make citus URL=postgresql://… [SPARE=postgresql://…]  the guarantees on a Citus cluster, by its coordinator"
 	@echo "make lint    ruff, mypy, import-linter, the wording of comments and messages, tsc"
@@ -64,6 +69,17 @@ again:
 	@echo "== NOT GREEN AT THE FIRST TRY. The tests named above run once more, alone."
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 5 --verbose
 	@test "$$CI" != true || { echo "== They pass alone. In CI that is a failure: fix them."; exit 1; }
+
+$(CLIENTS)/newest/.ready: tests/clients/requirements.txt
+$(CLIENTS)/openai-2/.ready: tests/clients/requirements-openai-2.txt
+$(CLIENTS_READY):
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(@D)/bin/python -m pip install --quiet -r $<
+	@touch $@
+
+test-clients: $(READY) $(CLIENTS_READY)
+	PALAVER_CLIENTS=$(CLIENTS) $(BIN)/python -m tests.clients
 
 postgres: $(READY)
 	@test -n "$(URL)" || { echo "make postgres URL=postgresql://superuser@host/postgres"; exit 2; }
@@ -137,4 +153,4 @@ properties: $(READY)
 	$(BIN)/python -m pytest tests -m "slow or property" --hypothesis-profile "many examples" -n 2 --timeout 3600
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results
+	rm -rf $(VENV) $(CLIENTS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results

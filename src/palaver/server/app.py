@@ -24,7 +24,6 @@ import palaver
 from palaver.errors import PalaverError
 from palaver.server import errors as http_errors
 from palaver.server.compat import errors as compat_errors
-from palaver.server.compat import schemas as foreign
 from palaver.server.components import open_services
 from palaver.server.json_body import JsonRoute
 from palaver.server.mcp import endpoint
@@ -35,11 +34,11 @@ from palaver.server.middleware import (
     RequestIdMiddleware,
     TokenBucket,
 )
+from palaver.server.openapi import complete_openapi
 from palaver.server.operations import COMPAT_OPERATIONS, REST_OPERATIONS, Operation
 from palaver.server.ops import health, logs
 from palaver.server.ops.metrics import Metrics
 from palaver.server.ops.shutdown import handle_signals
-from palaver.server.rest import schemas
 from palaver.server.settings import PASSED_ON, ServerSettings
 from palaver.server.web import docs_page, pages
 
@@ -112,7 +111,7 @@ def create_app(settings: ServerSettings, web: Path = pages.STATIC) -> FastAPI:
     app.router.routes.extend(endpoint.routes(mcp))
     if not pages.add_pages(app, pages.read_built_files(web)):
         app.add_api_route("/", _docs(app, docs_page.NOT_BUILT), include_in_schema=False)
-    _complete_openapi(app)
+    complete_openapi(app)
     return app
 
 
@@ -251,37 +250,6 @@ def _describe_status(status: int) -> str:
         200: "OK", 201: "Created", 202: "Accepted: the work is not finished yet", 204: "No content",
         206: "Partial content", 304: "Not modified",
     }[status]  # fmt: skip
-
-
-def _complete_openapi(app: FastAPI) -> None:
-    """Add the schemas of responses and the security scheme to the OpenAPI document."""
-    generate = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        document = generate()
-        parts = document.setdefault("components", {})
-        known = parts.setdefault("schemas", {})
-        for operation in (*REST_OPERATIONS, *COMPAT_OPERATIONS):
-            for model in filter(None, (operation.answer, operation.body)):
-                _add_schema(known, model)
-        for model in (schemas.Problem, schemas.ServerSentEvent, foreign.OpenAIError, foreign.AnthropicError):
-            _add_schema(known, model)
-        for name in ("HTTPValidationError", "ValidationError"):
-            known.pop(name, None)
-        for described in (one for path in document["paths"].values() for one in path.values()):
-            if "HTTPValidationError" in str(described["responses"].get("422")):
-                del described["responses"]["422"]  # FastAPI's own; clients of this path get a 400
-        parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "A key or a JWT."}}
-        document["security"] = [{"key": []}, {}]
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]
-
-
-def _add_schema(known: dict[str, Any], model: Any) -> None:
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
-    known.update(schema.pop("$defs", {}))
-    known[model.__name__] = schema
 
 
 def _docs(app: FastAPI, note: str = "") -> Any:

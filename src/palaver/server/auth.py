@@ -119,6 +119,8 @@ class Authenticator:
     async def _by_jwt(self, token: str) -> Caller:
         if not self.settings.has_jwt:
             raise unauthorized("This is not a key of this server, and JWTs are not configured")
+        if token.count(".") != 2:
+            raise unauthorized("This is neither a key of this server nor a JWT")
         try:
             key, algorithms = await self._signing_key(jwt.get_unverified_header(token))
             claims = jwt.decode(

@@ -25,7 +25,7 @@ PERMANENT = (http_errors.TYPE + "model-refused", http_errors.TYPE + "missing-ext
 BUSY, LOCKED = http_errors.TYPE + "conversation-busy", "conversation_locked"
 OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
     400: ("invalid_request_error", None),
-    401: ("invalid_request_error", "invalid_api_key"),
+    401: ("authentication_error", "invalid_api_key"),  # litellm takes invalid_request_error for a bad request
     403: ("invalid_request_error", "permission_denied"),
     404: ("invalid_request_error", "not_found"),
     405: ("invalid_request_error", "method_not_allowed"),

@@ -43,6 +43,34 @@ class ContextExtension(BaseModel):
 Extension = Annotated[ContextExtension | None, Field(description="Palaver's addition; needs a conversation.")]
 
 
+Text = Annotated[str, Field(min_length=1)]
+
+
+class NamedFunction(Open):
+    name: Text
+
+
+class ChatToolChoice(Open):
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class ResponseToolChoice(NamedFunction):
+    type: Literal["function"]
+
+
+class AnyMessageToolChoice(Open):
+    type: Literal["auto", "any", "none"]
+    disable_parallel_tool_use: bool | None = None
+
+
+class OneMessageToolChoice(NamedFunction):
+    type: Literal["tool"]
+    disable_parallel_tool_use: bool | None = None
+
+
+Choice = Literal["none", "auto", "required"]
+
 # ---- Chat Completions ----------------------------------------------------------------------------------------------
 
 
@@ -51,12 +79,12 @@ class NewChatCompletion(Open):
         extra="allow",
         json_schema_extra={"examples": [{"model": "offline", "messages": [{"role": "user", "content": "Hello"}]}]},
     )
-    model: str = Field(description="A name from `/v1/models`, or the provider's own name.")
-    messages: list[Json]
+    model: Text = Field(description="A name from `/v1/models`, or the provider's own name.")
+    messages: list[Json] = Field(min_length=1)
     stream: bool | None = None
     stream_options: Json | None = None
     tools: list[Json] | None = Field(None, description="Functions that the client runs.")
-    tool_choice: str | Json | None = None
+    tool_choice: Choice | ChatToolChoice | None = None
     store: bool | None = Field(None, description="Store the exchange even if no conversation is named.")
     metadata: dict[str, str] | None = Field(None, description="`conversation_id` names the conversation.")
     palaver: Extension = None
@@ -100,7 +128,7 @@ class NewResponse(Open):
     model_config = ConfigDict(
         extra="allow", json_schema_extra={"examples": [{"model": "offline", "input": "What can I eat?"}]}
     )
-    model: str
+    model: Text
     input: str | list[Json]
     instructions: str | None = None
     conversation: str | Json | None = None
@@ -111,7 +139,7 @@ class NewResponse(Open):
     )
     stream: bool | None = None
     tools: list[Json] | None = None
-    tool_choice: str | Json | None = None
+    tool_choice: Choice | ResponseToolChoice | None = None
     metadata: dict[str, str] | None = None
     palaver: Extension = None
 
@@ -129,7 +157,7 @@ class NewCompaction(Open):
     model_config = ConfigDict(
         extra="allow", json_schema_extra={"examples": [{"model": "offline", "previous_response_id": "resp_01"}]}
     )
-    model: str
+    model: Text
     input: str | list[Json] | None = Field(None, description="Items to compact, instead of a stored response.")
     instructions: str | None = None
     previous_response_id: str | None = Field(None, description="Compact the thread up to this response.")
@@ -224,13 +252,13 @@ class NewMessage(Open):
             "examples": [{"model": "offline", "max_tokens": 1024, "messages": [{"role": "user", "content": "Hello"}]}]
         },
     )
-    model: str
-    messages: list[Json]
-    max_tokens: int | None = None
+    model: Text
+    messages: list[Json] = Field(min_length=1)
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
     system: str | list[Json] | None = None
     stream: bool | None = None
     tools: list[Json] | None = None
-    tool_choice: Json | None = None
+    tool_choice: AnyMessageToolChoice | OneMessageToolChoice | None = None
     metadata: Json | None = Field(None, description="`conversation_id` names the conversation.")
     context_management: Json | None = Field(
         None, description="`edits`: compact_20260112, clear_tool_uses_20250919, clear_thinking_20251015."
@@ -270,7 +298,7 @@ class NewUIMessage(Open):
     id: str = Field(description="The id or the key of the conversation.")
     messages: list[Json] | None = None
     message: Json | None = Field(None, description="The last message, instead of all messages.")
-    trigger: str | None = None
+    trigger: Literal["submit-message", "regenerate-message"] | None = None
     messageId: str | None = None
     model: str | None = None
     tools: Json | None = Field(None, description="Tools that run in the page, by name.")

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 
 from palaver import model
 from palaver.context.explain import ContextFile as ContextFileValue
+from palaver.context.options import PolicyName, RecallRange
 from palaver.server.rest.schemas.base import (
     Content,
     Count,
@@ -28,7 +29,7 @@ class RecallQuery(RequestBody):
     model_config = ConfigDict(**examples({"query": "what can't I eat?", "k": 5}), extra="forbid")
     query: Annotated[str, Field(max_length=100_000)]
     k: Annotated[int, Field(ge=0, le=1_000)] = 10
-    scope: Literal["conversation", "owner", "tenant"] = "conversation"
+    scope: RecallRange = "conversation"
     threshold: float | None = Field(None, description="The least relevance of a hit, from 0 to 1.")
     since: datetime | None = None
     until: datetime | None = None
@@ -61,12 +62,12 @@ class ContextOptions(RequestBody):
     char_budget: Positive | None = None
     recent_turns: Count | None = None
     semantic_recall: Json | bool | None = None
-    recall_scope: Literal["conversation", "owner", "tenant"] | None = None
+    recall_scope: RecallRange | None = None
     include_facts: bool | None = None
     include_working_memory: bool | None = None
     note_omissions: bool | None = None
     shorten: bool | None = None
-    policy: Name | None = None
+    policy: PolicyName | None = None
     token_budget: Positive | None = None
     instructions: str | None = Field(None, description="A system prompt. Needs the right `system`.")
     model: Name | None = None
