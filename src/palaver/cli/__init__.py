@@ -14,6 +14,7 @@ from palaver.cli import (
     chat,
     doctor,
     erasures,
+    eval,
     explain,
     export_import,
     facts,
@@ -55,6 +56,7 @@ __all__ = [
     "chat",
     "doctor",
     "erasures",
+    "eval",
     "explain",
     "export_import",
     "facts",
@@ -85,9 +87,9 @@ __all__ = [
 # Order of the help page: commands for beginners first.
 ORDER = (
     "chat", "serve", "mcp", "ls", "show", "search", "branches", "attachments", "attachment", "append", "attach",
-    "rename", "settings", "explain", "requests", "recall", "summaries", "compact", "memory", "facts", "tail", "audit",
-    "export", "import", "backup", "restore", "forget", "reset", "erase-user", "verify", "stats", "doctor", "migrate",
-    "sweep", "archive", "worker", "reindex",
+    "rename", "settings", "explain", "requests", "recall", "eval", "summaries", "compact", "memory", "facts", "tail",
+    "audit", "export", "import", "backup", "restore", "forget", "reset", "erase-user", "verify", "stats", "doctor",
+    "migrate", "sweep", "archive", "worker", "reindex",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda one: ORDER.index(one.name or ""))
 

@@ -1,0 +1,1 @@
+"""Measuring recall on one's own conversations: questions, and the turns that answer them."""
