@@ -63,6 +63,10 @@ if TYPE_CHECKING:
     from palaver.generation.tools import Tool as Tool
     from palaver.generation.tools import ToolOutput as ToolOutput
     from palaver.generation.tools import tool as tool
+    from palaver.interchange.messages import from_anthropic as from_anthropic
+    from palaver.interchange.messages import from_langchain as from_langchain
+    from palaver.interchange.messages import from_openai as from_openai
+    from palaver.interchange.messages import to_langchain as to_langchain
     from palaver.memory.settings import CompactionSettings as CompactionSettings
     from palaver.memory.settings import ConversationSettings as ConversationSettings
     from palaver.memory.settings import Kind as Kind
@@ -138,6 +142,7 @@ _HOMES = {
     "palaver.conversations.turn_writer": ("TurnWriter",),
     "palaver.generation.settings": ("Agent", "GenerateSettings", "Workspace"),
     "palaver.generation.tools": ("Tool", "ToolOutput", "tool"),
+    "palaver.interchange.messages": ("from_anthropic", "from_langchain", "from_openai", "to_langchain"),
 }  # fmt: skip
 _RENAMED = {"Found": "ConversationMatch", "Match": "TurnMatch", "Hit": "RecallHit"}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

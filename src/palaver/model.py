@@ -71,6 +71,11 @@ def data_part(data: bytes | str) -> File:
     return File(url=_DATA_URL + b64encode(raw).decode())
 
 
+def is_data(part: object) -> bool:
+    """Return whether a part is a `data_part`, which no model and no reader is shown."""
+    return isinstance(part, File) and part.url is not None and part.url.startswith(_DATA_URL)
+
+
 Part = Text | Image | File | Reasoning
 Content = str | tuple[Part, ...]
 ContentInput = str | Sequence[Part | Mapping[str, Any] | str]  # of a new turn; a mapping is a part with its "type"
@@ -193,8 +198,8 @@ class Turn(msgspec.Struct, frozen=True):
     def data(self) -> bytes | None:
         """The bytes of the first `data_part`, which is what a turn of a `state` conversation holds."""
         parts = () if isinstance(self.content, str) else self.content
-        urls = (part.url for part in parts if isinstance(part, File) and part.url is not None)
-        return next((b64decode(url.partition(",")[2]) for url in urls if url.startswith(_DATA_URL)), None)
+        urls = (part.url for part in parts if isinstance(part, File) and part.url is not None and is_data(part))
+        return next((b64decode(url.partition(",")[2]) for url in urls), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,7 +109,7 @@ class Store:
         cursor: str | None = None,
     ) -> Page:
         """Return the conversations that this scope may see, most recently used first. `page.cursor` leads to the next
-        page. `kind` is `talk`, `state` for those that hold a program's state, or None for both."""
+        page. `kind` is `talk`, `state` or `items` (see `ConversationSettings`), or None for all."""
 
     def search(self, text: str, *, limit: int = 20) -> list[ConversationMatch]:
         """Return the conversations with these words in their title or text. The last word may be a prefix."""

@@ -23,6 +23,7 @@ class Bridge:
     """A store, and the event loop on which it is called."""
 
     def __init__(self, store: AnyStore) -> None:
+        self.store: Store
         self._home: asyncio.AbstractEventLoop | None = None
         if isinstance(store, sync.Store):
             self.store, self._home = sync.home_of(store)  # type: ignore[attr-defined]  # not in the stub, which is for callers

@@ -1,7 +1,8 @@
-"""A log of labelled values in a conversation of the kind `state`, for adapters whose framework keeps more than talk.
+"""A log of labelled values, for adapters whose framework keeps more than talk.
 
-A value is any bytes, up to `MAX_VALUE`. It is compressed, and split over several turns if it is large; they are stored
-in one transaction. Labels are a small JSON object. Nothing is cached: what was deleted elsewhere is not returned.
+It is a conversation of the kind `state`, or `items` if its values have a text to be found by. A value is any bytes, up
+to `MAX_VALUE`. It is compressed, and split over several turns if it is large; they are stored in one transaction.
+Labels are a small JSON object. Nothing is cached: what was deleted elsewhere is not returned.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, TypeVar
 
@@ -18,7 +20,9 @@ from palaver import (
     ConversationGone,
     ConversationNotFound,
     ConversationSettings,
+    Kind,
     Store,
+    Text,
     TooLarge,
     Turn,
     TurnGone,
@@ -46,7 +50,17 @@ class Entry:
     turn: str
     number: int
     labels: Mapping[str, Any]
-    pieces: int = 1
+    pieces: int
+    stored: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value to store. `text` is what it is found by, in a conversation of the kind `items`."""
+
+    labels: Mapping[str, Any]
+    data: bytes
+    text: str = ""
 
 
 @dataclass(slots=True)
@@ -58,9 +72,11 @@ class StateLog:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
-    async def open(cls, store: Store, key: str, agent: str, metadata: Mapping[str, Any]) -> StateLog:
+    async def open(
+        cls, store: Store, key: str, agent: str, metadata: Mapping[str, Any], kind: Kind = "state"
+    ) -> StateLog:
         """Open the log with this key, and create it if there is none."""
-        settings: ConversationSettings = {"kind": "state"}
+        settings: ConversationSettings = {"kind": kind}
         return cls(await store.conversation(key, agent=agent, metadata=metadata, settings=settings))
 
     @classmethod
@@ -71,10 +87,10 @@ class StateLog:
         except (ConversationNotFound, ConversationGone):
             return None
 
-    async def append(self, values: Sequence[tuple[Mapping[str, Any], bytes]], *, expected: int | None = None) -> None:
+    async def append(self, values: Sequence[Value], *, expected: int | None = None) -> None:
         """Store values together: all of them or none. With `expected`, only if the log has this many turns."""
-        size = sum(len(data) for _, data in values)
-        turns = await _in_thread(lambda: [turn for labels, data in values for turn in _turns(labels, data)], size)
+        size = sum(len(value.data) for value in values)
+        turns = await _in_thread(lambda: [turn for value in values for turn in _turns(value)], size)
         await self.talk.append_many(turns, expected_seq=expected)
 
     async def read_new(self) -> list[Entry]:
@@ -148,24 +164,26 @@ async def _in_thread(work: Callable[[], T], size: int) -> T:
     return await asyncio.to_thread(work) if size > LARGE else work()
 
 
-def _turns(labels: Mapping[str, Any], data: bytes) -> list[TurnInput]:
+def _turns(value: Value) -> list[TurnInput]:
+    data = value.data
     if len(data) > MAX_VALUE:
         raise TooLarge("value", size=len(data), limit=MAX_VALUE, unit="bytes")
     packed = zlib.compress(data, 1) if len(data) > SMALL else data
     is_packed = len(packed) < len(data)
     raw = packed if is_packed else data
     pieces = [raw[start : start + PIECE] for start in range(0, len(raw), PIECE)] or [b""]
-    metadata = {"labels": dict(labels), "pieces": len(pieces), **({"zip": True} if is_packed else {})}
+    metadata = {"labels": dict(value.labels), "pieces": len(pieces), **({"zip": True} if is_packed else {})}
     inner = [_turn(piece, {"piece": True}) for piece in pieces[:-1]]
-    return [*inner, _turn(pieces[-1], metadata)]
+    return [*inner, _turn(pieces[-1], metadata, value.text)]
 
 
-def _turn(data: bytes, metadata: Mapping[str, Any]) -> TurnInput:
-    return {"role": "assistant", "content": [data_part(data)], "metadata": metadata}
+def _turn(data: bytes, metadata: Mapping[str, Any], text: str = "") -> TurnInput:
+    words = [Text(text)] if text else []
+    return {"role": "assistant", "content": [*words, data_part(data)], "metadata": metadata}
 
 
 def _entry(turn: Turn) -> Entry | None:
     labels = turn.metadata.get("labels")
     if not isinstance(labels, Mapping):
         return None  # a piece, or a turn that another program stored
-    return Entry(turn.id, turn.seq, labels, int(turn.metadata.get("pieces", 1)))
+    return Entry(turn.id, turn.seq, labels, int(turn.metadata.get("pieces", 1)), turn.created)

@@ -9,7 +9,7 @@ from palaver.context import render
 from palaver.context.options import Options
 from palaver.context.render import Message, View
 from palaver.context.tool_rounds import Unit
-from palaver.model import File, Image, Turn
+from palaver.model import File, Image, Turn, is_data
 
 Count = Callable[[str], int]
 
@@ -133,6 +133,8 @@ class Costs:
 
     def _file(self, part: File) -> int:
         """Return the cost of a file in a message. One that is stored here is named; its text is counted elsewhere."""
+        if is_data(part):
+            return 0
         if part.attachment is None:
             return self.options.file_tokens
         return self.count(render.file_label(part)) + SEPARATOR

@@ -14,7 +14,7 @@ from palaver.core.pagination import decode_cursor, encode_cursor
 from palaver.core.rights import require_right
 from palaver.core.validation import clean_actor, clean_limit, clean_name, clean_text, optional_name
 from palaver.errors import ConversationNotFound, InvalidInput, SettingsConflict
-from palaver.memory.settings import KINDS, Kind, differing, is_state
+from palaver.memory.settings import KINDS, Kind, differing, kind_of
 from palaver.model import ADMIN, READ, WRITE, ConversationInfo, ConversationMatch, Page, Scope
 from palaver.ports.clock import Ids
 from palaver.ports.engine import ConversationStore
@@ -116,7 +116,7 @@ class Directory:
         require_right(self.scope, READ)
         limit = clean_limit("limit", limit, MAX_READ)
         if kind not in (None, *KINDS):
-            raise InvalidInput("kind", f"must be one of {', '.join(KINDS)}, or None for both")
+            raise InvalidInput("kind", f"must be one of {', '.join(KINDS)}, or None for all")
         listing = Listing(
             limit=limit + 1,  # one more than asked for: it exists if there is a next page
             owner=None if owner is None else clean_owner(owner),
@@ -133,7 +133,7 @@ class Directory:
         found: list[ConversationInfo] = []
         while True:
             batch = await self.engine.conversations(self.scope, listing)
-            found += [one for one in batch if kind is None or is_state(one.settings) == (kind == "state")]
+            found += [one for one in batch if kind in (None, kind_of(one.settings))]
             if len(found) >= listing.limit or len(batch) < listing.limit:
                 return found[: listing.limit]
             listing = replace(listing, before=decode_cursor(encode_cursor(batch[-1])))

@@ -140,7 +140,7 @@ class Store:
         cursor: str | None = None,
     ) -> Page:
         """Return the conversations that this scope may see, most recently used first. `page.cursor` leads to the next
-        page. `kind` is `talk`, `state` for those that hold a program's state, or None for both."""
+        page. `kind` is `talk`, `state` or `items` (see `ConversationSettings`), or None for all."""
         return await self._directory.page(
             owner=owner, workspace=workspace, agent=agent, kind=kind, limit=limit, cursor=cursor
         )

@@ -15,7 +15,7 @@ from palaver.errors import InvalidInput
 from palaver.memory import compaction, retention
 
 Simultaneous = Literal["parallel", "queue", "reject"]
-Kind = Literal["talk", "state"]
+Kind = Literal["talk", "state", "items"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SIMULTANEOUS: tuple[Simultaneous, ...] = get_args(Simultaneous)
 
@@ -46,8 +46,9 @@ class ConversationSettings(TypedDict, total=False):
     - `simultaneous`: questions that are asked while another one is being answered: `parallel` answers each at once,
       `queue` one after the other, `reject` refuses them with ConversationBusy.
     - `context`: policy, budget and other options of its contexts, where a call gives none; see `ContextSettings`.
-    - `kind`: `talk`, or `state` for data of a program that is not talk, such as checkpoints: never indexed, embedded or
-      summarised, and not in lists of conversations. It is set when the conversation is created, and never changes.
+    - `kind`: `talk`; or `state` for data of a program that is not talk, such as checkpoints: never indexed, embedded or
+      summarised; or `items` for texts that are searched and recalled, but not summarised. The last two are not in lists
+      of conversations. It is set when the conversation is created, and never changes.
     """
 
     compaction: CompactionSettings
@@ -94,23 +95,27 @@ def _check_kind(settings: Mapping[str, Any], stored: Mapping[str, Any] | None) -
     kind = settings.get("kind", "talk")
     if kind not in KINDS:
         raise InvalidInput("settings.kind", f"must be one of {', '.join(KINDS)}")
-    if stored is not None and "kind" in settings and is_state(settings) != is_state(stored):
+    if stored is not None and "kind" in settings and kind != kind_of(stored):
         raise InvalidInput("settings.kind", "is set when the conversation is created, and cannot be changed")
     talk = [name for name in _OF_TALK if settings.get(name) not in (None, False, (stored or {}).get(name), NEVER)]
     if talk and (is_state(settings) or is_state(stored or {})):
         raise InvalidInput(f"settings.{talk[0]}", "is for talk; a conversation of the kind state has no words")
 
 
+def kind_of(settings: Mapping[str, Any]) -> Kind:
+    """Return the kind of a conversation. One that a later version stored counts as talk."""
+    return next((kind for kind in KINDS if settings.get("kind") == kind), "talk")
+
+
 def is_state(settings: Mapping[str, Any]) -> bool:
-    """Return whether a conversation holds state and not talk."""
-    return settings.get("kind") == "state"
+    """Return whether a conversation holds state, which has no words."""
+    return kind_of(settings) == "state"
 
 
 def completed(settings: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return settings as they are stored: state stays state, and is never summarised, in any version of the engines."""
-    if is_state(settings) or is_state(stored or {}):
-        return {**settings, "kind": "state", "compaction": dict(NEVER)}
-    return dict(settings)
+    """Return settings as they are stored: the kind stays, and only talk is ever summarised."""
+    kind = kind_of({**(stored or {}), **settings})
+    return dict(settings) if kind == "talk" else {**settings, "kind": kind, "compaction": dict(NEVER)}
 
 
 def check_simultaneous(field: str, value: object) -> None:
@@ -159,5 +164,5 @@ def _is_setting(name: str, value: object) -> bool:
     if name == "simultaneous":
         return value in SIMULTANEOUS
     if name == "kind":
-        return value == "state"
+        return value in ("state", "items")
     return isinstance(value, bool)

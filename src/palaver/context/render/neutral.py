@@ -25,7 +25,7 @@ from palaver.core.quotes import (
     quote_all,
     speaker_of,
 )
-from palaver.model import Attachment, File, Image, Text, ToolResult, Turn
+from palaver.model import Attachment, File, Image, Text, ToolResult, Turn, is_data
 
 Message = dict[str, Any]
 Part = dict[str, Any]
@@ -143,7 +143,7 @@ def _render_content(turn: Turn, prefix: str, cut: Callable[[str], str]) -> Messa
             parts.append({"type": "text", "text": cut(part.text)})
         elif isinstance(part, Image):
             parts.append({"type": "image", "url": part.url, "attachment": part.attachment})
-        elif isinstance(part, File):
+        elif isinstance(part, File) and not is_data(part):
             parts.append(_file_part(part))
     if all(part["type"] == "text" for part in parts):
         return _say(turn, prefix, "\n".join(part["text"] for part in parts))
@@ -224,7 +224,7 @@ def turn_labels(turn: Turn) -> list[str]:
     labels = [f"[calls {call.name} {_as_json_text(call.arguments)}]" for call in turn.tool_calls]
     labels += [f"[result {_as_json_text(result.content)}]" for result in turn.tool_results]
     if not isinstance(turn.content, str):
-        labels += [_name_part(part) for part in turn.content if isinstance(part, Image | File)]
+        labels += [_name_part(part) for part in turn.content if isinstance(part, Image | File) and not is_data(part)]
     return labels + [_label(one) for one in _attached_only(turn)]
 
 

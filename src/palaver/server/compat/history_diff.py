@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 from palaver.core.identity import canonical_json
 from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.memory.working_memory import was_handed_in
-from palaver.model import File, Image, ToolCall, ToolResult, Turn
+from palaver.model import File, Image, ToolCall, ToolResult, Turn, is_data
 from palaver.server.compat.request import ClientMessage, Part, result_text
 
 Key = tuple[str, str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
@@ -227,7 +227,7 @@ def _file_keys(turn: Turn) -> tuple[str, ...]:
     if isinstance(turn.content, str):
         return ()
     hashes = {one.id: one.sha256 for one in turn.attachments}
-    parts = [part for part in turn.content if isinstance(part, Image | File)]
+    parts = [part for part in turn.content if isinstance(part, Image | File) and not is_data(part)]
     return tuple(hashes.get(part.attachment or "", part.url or "") for part in parts)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from palaver.core.identity import is_id
 from palaver.errors import TurnNotFound
-from palaver.model import File, Image, Reasoning, Text, ToolCall, ToolResult, Turn
+from palaver.model import File, Image, Reasoning, Text, ToolCall, ToolResult, Turn, is_data
 from palaver.server.compat.request import (
     ClientMessage,
     Part,
@@ -85,7 +85,7 @@ def _part_of_content(part: object) -> list[dict[str, Any]]:
         return [{"type": "input_text", "text": part.text}]
     if isinstance(part, Image):
         return [{"type": "input_image", "detail": "auto", "image_url": part.url, "file_id": part.attachment}]
-    if isinstance(part, File):
+    if isinstance(part, File) and not is_data(part):
         shown = {"type": "input_file", "filename": part.filename, "file_url": part.url, "file_id": part.attachment}
         return [{name: value for name, value in shown.items() if value is not None}]
     return []

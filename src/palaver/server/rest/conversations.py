@@ -57,7 +57,9 @@ async def list_conversations(
     owner: Filter = None,
     workspace: Filter = None,
     agent: Filter = None,
-    kind: Annotated[Literal["talk", "state", "all"], Query(description="State is not in lists by default.")] = "talk",
+    kind: Annotated[
+        Literal["talk", "state", "items", "all"], Query(description="Only talk is listed by default.")
+    ] = "talk",
     limit: Limit = 50,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
     group: Literal["date"] | None = None,

@@ -91,6 +91,21 @@ async def state_is_not_among_the_conversations(db: Database) -> None:
 
 
 @guarantee
+async def items_are_found_and_not_summarised(db: Database) -> None:
+    """A conversation of the kind items is searched and recalled like talk, but never summarised or listed."""
+    async with db.open() as store:
+        items = await store.conversation("items", settings={"kind": "items"})
+        talk = await store.conversation("talk")
+        await items.append_many({"role": "user", "content": f"the island of {WORD} {n}"} for n in range(60))
+        await store.settle()
+        assert await items.summaries() == []
+        assert [match.conversation.id for match in await store.search(WORD)] == [items.id]
+        assert {hit.turn.conversation for hit in await talk.recall(WORD, scope="owner") if hit.turn} == {items.id}
+        assert [info.key for info in (await store.conversations()).items] == ["talk"]
+        assert [info.key for info in (await store.conversations(kind="items")).items] == ["items"]
+
+
+@guarantee
 async def the_kind_never_changes(db: Database) -> None:
     """A conversation stays what it was created as, and settings about words are refused for state."""
     async with db.open() as store:
