@@ -1,30 +1,48 @@
+import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { brotliCompressSync, gzipSync } from "node:zlib";
+import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 import react from "@vitejs/plugin-react";
 import { defineConfig, type Plugin } from "vite";
 
-const STATIC = "../src/palaver/server/web/static";
+export const STATIC = "../src/palaver/server/web/static";
 const TEXT = /\.(js|css|html|svg)$/;
 
 /** Compressed once, here, instead of for every visitor. */
+export function compress(name: string, quality = 11): void {
+  const bytes = readFileSync(join(STATIC, name));
+  writeFileSync(join(STATIC, `${name}.gz`), gzipSync(bytes, { level: 9 }));
+  writeFileSync(join(STATIC, `${name}.br`), brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: quality } }));
+}
+
 function compressed(): Plugin {
   return {
     name: "compressed",
     apply: "build",
     closeBundle() {
-      for (const name of readdirSync(STATIC, { recursive: true, encoding: "utf8" })) {
-        if (!TEXT.test(name)) continue;
-        const bytes = readFileSync(join(STATIC, name));
-        writeFileSync(join(STATIC, `${name}.gz`), gzipSync(bytes, { level: 9 }));
-        writeFileSync(join(STATIC, `${name}.br`), brotliCompressSync(bytes));
-      }
+      for (const name of readdirSync(STATIC, { recursive: true, encoding: "utf8" })) if (TEXT.test(name)) compress(name);
     },
   };
 }
 
+/** Every browser that runs this app reads WOFF2: the other two formats of each font of KaTeX are left out. */
+function woff2Only(): Plugin {
+  return {
+    name: "woff2-only",
+    enforce: "pre",
+    transform: (code, id) => (id.endsWith("katex.css") ? code.replace(/,\s*url\([^)]*\.(woff|ttf)\)\s*format\("[a-z]+"\)/g, "") : null),
+  };
+}
+
+/** Changes with the page that draws diagrams, which browsers keep for a day. */
+function diagramVersion(): string {
+  const files = ["src/diagram/main.ts", "vite.diagram.config.ts", "node_modules/mermaid/package.json"];
+  return createHash("sha256").update(files.map((file) => readFileSync(file, "utf8")).join()).digest("hex").slice(0, 12);
+}
+
 export default defineConfig({
-  plugins: [react(), compressed()],
+  plugins: [woff2Only(), react(), compressed()],
+  define: { __BUILD__: JSON.stringify(diagramVersion()) },
   build: {
     outDir: STATIC,
     emptyOutDir: true,
@@ -33,6 +51,6 @@ export default defineConfig({
     assetsInlineLimit: 0,
     license: { fileName: "LICENSES.md" },
   },
-  server: { port: 8485, proxy: { "/api": "http://127.0.0.1:8484" } },
+  server: { port: 8485, proxy: { "/api": "http://127.0.0.1:8484", "/diagram.html": "http://127.0.0.1:8484" } },
   test: { include: ["tests/**/*.test.ts"] },
 } as Parameters<typeof defineConfig>[0]);

@@ -112,7 +112,21 @@ class Tab:
         found.hover()
         return found
 
+    def choose(self, title: str, item: str) -> None:
+        """Choose from the menu of a row of the list."""
+        self.row(title).get_by_role("button", name=words(f"Options for {title}")).click()
+        self.page.get_by_role("menuitem", name=item, exact=True).click()
+
+    @property
+    def found(self) -> Locator:
+        """The palette of Ctrl K."""
+        return self.page.get_by_role("dialog", name="Search")
+
     # ---- actions
+
+    def search(self, text: str) -> None:
+        self.page.keyboard.press("Control+k")
+        self.page.get_by_label("Search conversations").fill(text)
 
     def send(self, text: str) -> None:
         self.message.fill(text)
@@ -169,6 +183,27 @@ def _context(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
     context.set_default_timeout(30_000)
     yield context
     context.close()
+
+
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, LoopbackProvider]]:
+    """One server for the tests of a module that need no other settings: two scripted models and a small budget."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('shared')}/chat.db?synchronous=NORMAL"
+    with LoopbackProvider() as provider:
+        models = {"chat": provider.models()["chat"], "reasoner": provider.models("reasoner")["chat"]}
+        with running(ServerSettings(url=url, embedder="none", model="chat", models=models)) as server:
+            yield server, provider
+
+
+@pytest.fixture
+def shared(browser: Browser, shared_server: tuple[Running, LoopbackProvider]) -> Iterator[App]:
+    """The shared server with a browser context of its own."""
+    server, provider = shared_server
+    with _context(browser) as context:
+        app = App(server, context, Script(provider))
+        yield app
+        errors = [error for tab in app.tabs for error in tab.errors]
+    assert not errors
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def test_an_answer_made_again_is_a_version_of_it(scripted: App) -> None:
     scripted.script.add(Say("Rice."), Say("Beans."))
     tab = scripted.tab()
     tab.ask("What can I eat?")
-    tab.button("Answer again").click()
+    tab.button("Regenerate").click()
     expect(tab.answers).to_contain_text("Beans.")
     expect(tab.answers).to_have_count(1)
     expect(tab.questions).to_have_count(1)
@@ -65,8 +65,8 @@ def test_an_edited_question_opens_a_branch(scripted: App) -> None:
     tab.ask("And to drink?")
     first = tab.page.locator(".item.is-user").first
     first.hover()
-    tab.button("Edit and ask again", first).click()
-    editor = tab.page.get_by_label("Edit the message")
+    tab.button("Edit", first).click()
+    editor = tab.page.get_by_label("Edit message")
     expect(editor).to_have_value("What can I eat?")
     editor.fill("What can I eat tonight?")
     editor.press("Enter")
@@ -83,7 +83,7 @@ def test_arrow_up_in_an_empty_box_edits_the_last_message(scripted: App) -> None:
     tab = scripted.tab()
     tab.ask("What can I eat?")
     tab.message.press("ArrowUp")
-    editor = tab.page.get_by_label("Edit the message")
+    editor = tab.page.get_by_label("Edit message")
     expect(editor).to_be_focused()
     editor.press("Escape")
     expect(editor).to_have_count(0)
@@ -210,7 +210,7 @@ def test_a_thread_that_ends_with_tools_can_be_gone_on_with(scripted: App) -> Non
     scripted.script.add(Say("It is 12 °C."))
     tab = scripted.tab(f"/c/{id}")
     expect(tab.page.locator(".step.is-done")).to_be_visible()
-    tab.button("Answer").click()
+    tab.button("Get a reply").click()
     expect(tab.page.get_by_text("It is 12 °C.")).to_be_visible()
 
 

@@ -57,16 +57,15 @@ def test_search_finds_titles_and_text_and_marks_the_words(start, tmp_path: Path)
     search = tab.page.get_by_label("Search conversations")
     expect(search).to_be_focused()
     search.fill("peanu")
-    results = tab.list.locator(".result")
-    expect(results).to_have_count(2)
-    expect(tab.list.locator(".passage mark")).to_have_text(["peanuts"])
-    expect(results.filter(has_text="in general").locator("mark")).to_have_text(["Peanu"])
-    tab.list.locator(".passage").click()
+    expect(tab.found.locator(".result")).to_have_text(["Peanuts in general"])
+    expect(tab.found.locator(".result mark")).to_have_text(["Peanu"])
+    expect(tab.found.locator(".passage mark")).to_have_text(["peanuts"])
+    tab.found.locator(".passage").click()
     expect(tab.page.locator(".item.is-found")).to_contain_text("allergic to peanuts")
-    search.fill("unheard-of")
-    expect(tab.list).to_contain_text("Nothing found")
+    tab.search("unheard-of")
+    expect(tab.found).to_contain_text("No results")
     search.press("Escape")
-    expect(tab.rows).to_have_count(3)
+    expect(tab.found).to_have_count(0)
 
 
 def test_a_match_far_back_in_a_long_thread_is_shown(start, tmp_path: Path) -> None:
@@ -76,8 +75,8 @@ def test_a_match_far_back_in_a_long_thread_is_shown(start, tmp_path: Path) -> No
         turns = [{"role": "user", "content": f"Line {n}." + (" The needle." if n == 5 else "")} for n in range(100)]
         assert api.post(f"/api/conversations/{id}/turns/batch", json={"turns": turns}).is_success
     tab = app.tab()
-    tab.page.get_by_label("Search conversations").fill("needle")
-    tab.list.locator(".passage").click()
+    tab.search("needle")
+    tab.found.locator(".passage").click()
     found = tab.page.locator(".item.is-found")
     expect(found).to_contain_text("Line 5. The needle.")
     expect(found).to_be_in_viewport()
@@ -124,11 +123,11 @@ def test_a_deletion_can_be_taken_back_until_its_time_is_over(start, tmp_path: Pa
     tab.open()
     other = app.tab()
     expect(other.rows).to_have_count(2)
-    tab.button("Delete One", tab.row("One")).click()
+    tab.choose("One", "Delete")
     expect(tab.rows).to_have_text(["Two"])
     tab.button("Undo").click()
     expect(tab.rows).to_have_text(["One", "Two"])
-    tab.button("Delete One", tab.row("One")).click()
+    tab.choose("One", "Delete")
     expect(tab.rows).to_have_text(["Two"])
     with app.api() as api:
         assert len(api.get("/api/conversations").json()["items"]) == 2
@@ -143,7 +142,7 @@ def test_a_deletion_is_sent_when_the_page_closes(start, tmp_path: Path) -> None:
     fill(at(tmp_path), [("One", 0, "a"), ("Two", 1, "b")])
     app = start(at(tmp_path))
     tab = app.tab()
-    tab.button("Delete One", tab.row("One")).click()
+    tab.choose("One", "Delete")
     expect(tab.rows).to_have_text(["Two"])
     tab.page.goto("about:blank")
     tab.errors.clear()
@@ -157,9 +156,8 @@ def test_a_conversation_is_exported(start, tmp_path: Path) -> None:
     fill(at(tmp_path), [("Dinner: 🥜 / rice", 0, "I'm allergic to peanuts.")])
     tab = start(at(tmp_path)).tab()
     for kind in ("Markdown", "JSON"):
-        tab.row("Dinner").get_by_role("button", name=words("More about Dinner")).click()
         with tab.page.expect_download() as saved:
-            tab.page.get_by_role("menuitem", name=f"Export as {kind}").click()
+            tab.choose("Dinner", f"Export as {kind}")
         text = Path(saved.value.path()).read_text()
         assert "I'm allergic to peanuts." in text
         assert saved.value.suggested_filename.startswith("Dinner")
@@ -206,4 +204,4 @@ def test_keys_lead_through_the_list(start, tmp_path: Path) -> None:
     expect(tab.message).to_be_focused()
     expect(tab.questions).to_have_count(0)
     tab.page.keyboard.press("Control+/")
-    expect(tab.page.get_by_role("dialog", name="Keys")).to_be_visible()
+    expect(tab.page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()

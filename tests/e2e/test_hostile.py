@@ -83,8 +83,8 @@ def test_hostile_titles_and_names_are_shown_as_they_are(offline: App) -> None:
     expect(tab.page.get_by_role("heading", name=title)).to_be_visible()
     expect(tab.page.locator(".actor")).to_contain_text("<b onclick")
     expect(tab.page).to_have_title(f"{title} · Palaver")
-    tab.page.get_by_label("Search conversations").fill("onerror")
-    expect(tab.list.locator(".passage")).to_contain_text("<img src=x")
+    tab.search("onerror")
+    expect(tab.found.locator(".passage")).to_contain_text("<img src=x")
     assert tab.page.evaluate("window.hacked") is None
 
 

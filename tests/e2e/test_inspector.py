@@ -16,10 +16,10 @@ from tests.e2e.test_for_everyone import PHONE, violations
 NAMES = {
     "memory": "Memory",
     "summaries": "Summaries",
-    "omission note": "A note on what is missing",
-    "recent": "Recent turns",
-    "recalled": "Recalled turns",
-    "current": "The message",
+    "omission note": "Note on what is missing",
+    "recent": "Recent messages",
+    "recalled": "Recalled messages",
+    "current": "Your message",
 }
 EARLY = "I'm allergic to peanuts."
 TALK = "Today it was {n}, and we spoke of rice, of rain and of the long way home from the market."
@@ -74,10 +74,10 @@ def shows(drawer: Locator, explanation: dict[str, Any]) -> None:
     left = drawer.locator(".left-out li")
     expect(left).to_have_count(len(explanation["left_out"]))
     for line, one in zip(left.all(), explanation["left_out"], strict=True):
-        expect(line).to_contain_text(f"{number(one['turns'])} turn")
+        expect(line).to_contain_text(f"{number(one['turns'])} message")
         expect(line).to_contain_text(one["reason"])
     verbatim, total = explanation["turns"]["verbatim"], explanation["turns"]["total"]
-    expect(drawer).to_contain_text(f"{number(verbatim)} of {number(total)} turns word for word")
+    expect(drawer).to_contain_text(f"{number(verbatim)} of {number(total)} messages in full")
 
 
 def last_request(app: App, conversation: str) -> dict[str, Any]:
@@ -100,16 +100,16 @@ def test_its_figures_are_those_of_the_api(start: Callable[..., App], provider: L
     assert explanation["left_out"]
     assert "recalled" in [block["kind"] for block in explanation["blocks"]]
     shows(drawer, explanation)
-    figures = drawer.get_by_role("region", name="Usage, cost, timings")
+    figures = drawer.get_by_role("region", name="Usage, cost and time")
     expect(figures).to_contain_text(f"{number(usage['prompt'])} tokens")
     expect(figures).to_contain_text(f"{number(usage['completion'])} token")
     expect(figures).to_contain_text(words(f"${record['response']['cost']:.2g}"))
     expect(figures).to_contain_text("stop")
     share = f"{int(explanation['identical_prefix'] * 100 + 0.5)}%"
-    expect(drawer.get_by_role("region", name="Same as the prompt before")).to_contain_text(share)
-    outbound = drawer.get_by_role("region", name="Outbound request")
-    expect(outbound).to_contain_text("previous_response_id in last request: no")
-    outbound.get_by_text("JSON, as it was sent").click()
+    expect(drawer.get_by_role("region", name="Reused from the last prompt")).to_contain_text(share)
+    outbound = drawer.get_by_role("region", name="Request", exact=True)
+    expect(outbound).not_to_contain_text("previous_response_id")
+    outbound.get_by_text("The JSON that was sent").click()
     assert json.loads(outbound.locator("pre").inner_text()) == record["body"]
     assert record["body"] in provider.bodies  # a title may have been asked for since
     app.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -122,7 +122,7 @@ def test_a_block_opens_to_its_turns_reasons_and_scores(small: App) -> None:
     tab = small.tab(f"/c/{a_long_talk(small)}")
     ask_on(tab, "What am I allergic to?")
     drawer = open_drawer(tab)
-    recalled = drawer.locator(".block", has_text="Recalled turns")
+    recalled = drawer.locator(".block", has_text="Recalled messages")
     recalled.locator("summary").click()
     expect(recalled).to_contain_text("found for this message")
     line = recalled.locator("li", has_text=EARLY)
@@ -203,9 +203,9 @@ def test_going_on_from_a_providers_memory_is_said(start: Callable[..., App], pro
     tab = app.tab()
     tab.ask("One?")
     tab.ask("Two?")
-    expect(open_drawer(tab, tab.answers.first)).to_contain_text("previous_response_id in last request: no")
+    expect(open_drawer(tab, tab.answers.first)).not_to_contain_text("previous_response_id")
     tab.button("Close").click()
-    expect(open_drawer(tab)).to_contain_text("previous_response_id in last request: yes")
+    expect(open_drawer(tab)).to_contain_text("previous_response_id")
 
 
 def test_an_answer_that_was_not_made_here_has_no_record_and_says_so(offline: App) -> None:
@@ -213,9 +213,9 @@ def test_an_answer_that_was_not_made_here_has_no_record_and_says_so(offline: App
     tab = offline.tab(f"/c/{id}")
     tab.answers.last.hover()
     drawer = open_drawer(tab)
-    expect(drawer).to_contain_text("No call of a model is on record")
+    expect(drawer).to_contain_text("There is no request on record")
     expect(drawer.locator(".spent")).to_contain_text("of 8,000 tokens")
-    expect(drawer.get_by_text("Outbound request")).to_have_count(0)
+    expect(drawer.get_by_text("The JSON that was sent")).to_have_count(0)
 
 
 def test_a_body_that_was_deleted_is_not_shown(offline: App) -> None:
@@ -272,7 +272,7 @@ def test_on_a_phone_it_fills_the_page_and_gives_way_to_the_turn(start: Callable[
     assert (box["width"], box["height"]) == (390, 844)
     assert tab.page.evaluate("document.scrollingElement.scrollWidth") <= 390
     assert not violations(tab.page)
-    drawer.locator(".block", has_text="Recent turns").locator("summary").tap()
+    drawer.locator(".block", has_text="Recent messages").locator("summary").tap()
     drawer.get_by_role("button", name=EARLY).tap()
     expect(drawer).to_have_count(0)
     expect(tab.page.locator(".item.is-found .bubble")).to_have_text(EARLY)
@@ -284,7 +284,7 @@ def test_axe_finds_nothing_serious_in_it(small: App) -> None:
     drawer = open_drawer(tab)
     for block in drawer.locator(".block > summary").all():
         block.click()
-    drawer.get_by_text("JSON, as it was sent").click()
+    drawer.get_by_text("The JSON that was sent").click()
     expect(drawer.locator(".turn-line").first).to_be_visible()
     drawer.get_by_role("slider").fill("4")
     expect(drawer.locator(".spent")).to_contain_text("of 2,000 tokens")

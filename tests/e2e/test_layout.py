@@ -97,7 +97,7 @@ def test_send_is_on_the_screen_of_a_phone_with_a_long_title(start: Callable[...,
     for title in (TITLE, WORD):
         tab = app.tab(f"/c/{conversation(app, title)}")
         expect(tab.answers).to_have_count(1)
-        assert_on_screen(tab, tab.button("Send"), tab.button("Memory"), tab.button("More about this conversation"))
+        assert_on_screen(tab, tab.button("Send"), tab.button("Memory"), tab.button("Options for this conversation"))
         assert_nothing_sticks_out(tab.page.locator("main"))
         tab.page.close()
 
@@ -112,7 +112,7 @@ def test_the_chat_does_not_lie_over_an_open_panel(offline: App, width: int) -> N
     tab.ask("Where shall we stay?")
     for panel in panels(tab):
         left = box(panel)["x"]
-        for part in (main, composer, send, tab.button("Memory"), tab.button("More about this conversation")):
+        for part in (main, composer, send, tab.button("Memory"), tab.button("Options for this conversation")):
             assert box(part)["right"] <= left
         assert_nothing_sticks_out(main, panel)
         assert_on_screen(tab, panel)
@@ -156,9 +156,10 @@ def test_long_names_of_files_results_and_notices_stay_inside(start: Callable[...
     tab.page.locator(".chat-title button").click()
     assert_nothing_sticks_out(main)
     tab.page.keyboard.press("Escape")
+    tab.search(WORD)
+    expect(tab.found.locator(".result")).to_have_count(1)
+    assert_nothing_sticks_out(tab.found)
+    tab.page.keyboard.press("Escape")
     if width < 960:
-        tab.button("Show the list").click()
-    assert_nothing_sticks_out(tab.list)
-    tab.page.get_by_label("Search conversations").fill(WORD)
-    expect(tab.list.locator(".result")).to_have_count(1)
+        tab.button("Open sidebar").click()
     assert_nothing_sticks_out(tab.list)

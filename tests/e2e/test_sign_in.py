@@ -14,7 +14,7 @@ SECRET = "s" * 32
 
 
 def sign_in(tab: Tab, key: str, *, stay: bool = False) -> None:
-    tab.page.get_by_label("Key or token").fill(key)
+    tab.page.get_by_label("Access key").fill(key)
     if stay:
         tab.page.get_by_label("Stay signed in on this device").check()
     tab.button("Sign in").click()
@@ -51,7 +51,7 @@ def test_a_jwt_does_as_well_and_users_do_not_see_each_other(start: Callable[...,
     expect(grace.list).to_contain_text("grace")
     expect(grace.list).to_contain_text("No conversations yet")
     grace.open(f"/c/{ada.conversation}")
-    expect(grace.page.get_by_role("alert")).to_contain_text("Not here any more")
+    expect(grace.page.get_by_role("alert")).to_contain_text("Conversation not found")
 
 
 def test_signing_out_forgets_the_key(start: Callable[..., App]) -> None:
@@ -62,9 +62,9 @@ def test_signing_out_forgets_the_key(start: Callable[..., App]) -> None:
     other = app.tab()
     expect(other.list).to_contain_text("ada")
     tab.button("Sign out").click()
-    expect(tab.page.get_by_label("Key or token")).to_be_visible()
+    expect(tab.page.get_by_label("Access key")).to_be_visible()
     tab.page.reload()
-    expect(tab.page.get_by_label("Key or token")).to_be_visible()
+    expect(tab.page.get_by_label("Access key")).to_be_visible()
     assert tab.page.evaluate("localStorage.length + sessionStorage.length") == 0
 
 
@@ -80,8 +80,8 @@ def test_a_key_that_is_revoked_leads_back_to_the_door(start: Callable[..., App])
     keys = app.server.do(list_keys(store))
     app.server.do(revoke_key(store, keys[0].id))
     tab.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # the tab becomes visible again
-    expect(tab.page.get_by_label("Key or token")).to_be_visible()
-    expect(tab.page.get_by_role("alert")).to_contain_text("no longer accepted")
+    expect(tab.page.get_by_label("Access key")).to_be_visible()
+    expect(tab.page.get_by_role("alert")).to_contain_text("no longer valid")
 
 
 def test_files_are_shown_to_those_who_are_signed_in(start: Callable[..., App]) -> None:

@@ -39,21 +39,21 @@ describe("the words of a block", () => {
 describe("figures", () => {
   it("are those of the record, and no others", () => {
     expect(named(request({}))).toEqual({
-      Model: "m", Prompt: "900 tokens", Answer: "20 tokens", Cost: "not known", "First word": "after 250 ms",
-      "Whole answer": "after 1.5 s", Ended: "stop",
+      Model: "m", Prompt: "900 tokens", Answer: "20 tokens", Cost: "unknown", "Time to first token": "250 ms",
+      "Total time": "1.5 s", "Finish reason": "stop",
     });
   });
 
   it("say it when a call broke off, failed, or was tried again", () => {
-    expect(named(request({ response: null })).Ended).toContain("cut off");
+    expect(named(request({ response: null }))["Finish reason"]).toBe("interrupted");
     const response = { error: { type: "ModelUnavailable" }, retries: [{ error: "Busy", waited: 2 }] };
     const found = named(request({ response }));
-    expect(found.Ended).toBe("ModelUnavailable");
-    expect(found["Tried again"]).toBe("Busy, after 2.0 s");
+    expect(found["Finish reason"]).toBe("ModelUnavailable");
+    expect(found.Retried).toBe("Busy, after 2.0 s");
   });
 
   it("cost nothing without a model, and what the server says with one", () => {
-    expect(named(request({ adapter: "offline" })).Cost).toBe("nothing");
+    expect(named(request({ adapter: "offline" })).Cost).toBe("free");
     expect(named(request({ response: { cost: 0.0123 } })).Cost).toBe("$0.01");
   });
 
@@ -72,8 +72,8 @@ describe("an account", () => {
   });
 
   it("counts turns from one", () => {
-    expect(spanOf(0, 25)).toBe("turns 1–25");
-    expect(spanOf(4, 5)).toBe("turn 5");
+    expect(spanOf(0, 25)).toBe("messages 1–25");
+    expect(spanOf(4, 5)).toBe("message 5");
     expect(spanOf(null, null)).toBe("");
   });
 });

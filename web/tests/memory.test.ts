@@ -50,10 +50,10 @@ describe("a note", () => {
 });
 
 describe("the log", () => {
-  it("is told newest first, what streamed in as one line", () => {
-    const entries = entriesOf([event(1, "open", "t"), event(2, "chunk", "t"), event(3, "chunk", "t"), event(4, "chunk", "u"), event(5, "commit", "t")]);
-    expect(entries.map((one) => [one.event.n, one.count])).toEqual([[5, 1], [4, 1], [3, 2], [1, 1]]);
-    expect(sentenceOf(entries[2]!)).toBe("wrote on, 2 times");
+  it("is shown newest first, without the pieces of streamed answers", () => {
+    const entries = entriesOf([event(1, "open", "t"), event(2, "chunk", "t"), event(3, "commit", "t"), event(4, "prove"), event(5, "prove")]);
+    expect(entries.map((one) => [one.event.n, one.count])).toEqual([[5, 2], [3, 1]]);
+    expect(sentenceOf(entries[0]!)).toBe("recorded fingerprints, 2 times");
   });
 
   it("names what was changed, and kinds that it does not know", () => {

@@ -10,7 +10,7 @@ import { ensureConversation, loadOlder, open, regenerate, current } from "../src
 import { toasts } from "../src/state/toasts";
 import { turn } from "./turns";
 
-const conversation = (id: string) => ({ id, title: id, updated: "2026-01-01T00:00:00Z", last_event: 0 }) as Conversation;
+const conversation = (id: string) => ({ id, title: id, updated: "2026-01-01T00:00:00Z", last_event: 0, metadata: {}, next_seq: 1, turn_count: 1 }) as Conversation;
 const titles = () => list.conversations.get().items.map((one) => one.title);
 const deleted = () => asked.filter((one) => one.method === "DELETE");
 const undo = () => toasts.get().find((one) => one.action)?.action?.run();
@@ -147,7 +147,7 @@ describe("a conversation", () => {
     await soon();
     expect(current.get()).toMatchObject({ busy: false, failure: null });
     expect(current.get().thread.turns.map((one) => one.id)).toEqual(["q", "r"]);
-    expect(toasts.get().at(-1)!.text).toContain("There is no new answer");
+    expect(toasts.get().at(-1)!.text).toContain("No new answer");
   });
 
   it("says when its feed is refused for good, and does not only fall silent", async () => {

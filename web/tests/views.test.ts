@@ -98,7 +98,7 @@ describe("Markdown in pieces", () => {
   });
 });
 
-const at = (updated: string, id = updated): Conversation => ({ id, updated, title: id } as Conversation);
+const at = (updated: string, id = updated): Conversation => ({ id, updated, title: id, metadata: {}, next_seq: 1 } as unknown as Conversation);
 
 describe("dates", () => {
   const now = new Date(2026, 10, 15, 0, 30);
@@ -167,9 +167,11 @@ describe("text", () => {
 
 describe("the rest", () => {
   it("finds its way by the address", () => {
-    expect(parseRoute("/c/01K", "#turn")).toEqual({ conversation: "01K", turn: "turn" });
-    expect(parseRoute("/", "")).toEqual({ conversation: null, turn: null });
-    expect(parseRoute("/c/%E0%A4%A", "")).toEqual({ conversation: "%E0%A4%A", turn: null });
+    expect(parseRoute("/c/01K", "#turn")).toMatchObject({ conversation: "01K", turn: "turn", page: null });
+    expect(parseRoute("/", "")).toMatchObject({ conversation: null, turn: null, page: null });
+    expect(parseRoute("/c/%E0%A4%A", "")).toMatchObject({ conversation: "%E0%A4%A", turn: null });
+    expect(parseRoute("/settings", "#models")).toMatchObject({ page: "settings", section: "models" });
+    expect(parseRoute("/nope/x", "")).toMatchObject({ page: "unknown", conversation: null });
     expect(pathTo("a/b", "t")).toBe("/c/a%2Fb#t");
   });
 

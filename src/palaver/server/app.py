@@ -128,6 +128,8 @@ def _in_client_format(handler: Callable[[Request, Exception], Awaitable[Response
 
 async def _on_refusal(request: Request, error: Exception) -> Response:
     response = await http_errors.on_refusal(request, error)
+    if response.status_code == 404 and hasattr(request.app.state, "unknown_page"):
+        return request.app.state.unknown_page(request) or response
     if response.status_code == 405:
         response.headers["Allow"] = ", ".join(sorted(_allowed_methods(request)))
     return response

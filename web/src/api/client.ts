@@ -1,5 +1,7 @@
 /** The HTTP client: authentication, JSON in and out, error responses as exceptions. */
 
+import { explain } from "./advice";
+
 export class Problem extends Error {
   constructor(
     readonly status: number,
@@ -10,18 +12,14 @@ export class Problem extends Error {
     super(detail || title);
   }
 
-  /** The text shown to the user: no stack trace, and what to do where that is known. */
+  /** The text shown to the user: what happened, and what to do. */
   get advice(): string {
-    if (this.status === 0) return "The server cannot be reached. Is it running?";
-    if (this.status === 401) return `${this.detail || "You are not signed in"}.`;
-    if (this.status === 429) return "Too many requests at once. Wait a moment and try again.";
-    if (this.status === 501 || this.status === 502) return `The model could not answer: ${this.detail || this.title}`;
-    return this.detail ? `${this.title}: ${this.detail}` : this.title;
+    return explain(this);
   }
 }
 
 export function adviceOf(problem: unknown): string {
-  return problem instanceof Problem ? problem.advice : "Something went wrong in this page. Reload it.";
+  return problem instanceof Problem ? problem.advice : "Something went wrong on this page. Reload it and try again.";
 }
 
 // ---- authentication

@@ -123,9 +123,34 @@ export interface Settings {
   caller: { tenant: string; user: string | null; rights: string[]; visibility: string; workspace: string | null };
   auth: { required: boolean; jwt: boolean };
   limits: { content_bytes: number; file_bytes: number; [name: string]: number };
-  models: { default: string; names: string[] };
+  models: { default: string; names: string[]; manageable?: boolean };
   policies: string[];
   agents: string[];
+}
+
+export interface ManagedModel {
+  name: string;
+  model: string | null;
+  base_url: string | null;
+  has_key: boolean;
+  /** Added here, and not where the server is started. */
+  managed: boolean;
+  is_default: boolean;
+}
+
+export interface ManagedModels {
+  items: ManagedModel[];
+  default: string;
+  hosts: string[];
+}
+
+export interface UsageLine {
+  day: string;
+  user: string;
+  model: string;
+  calls: number;
+  prompt: number;
+  completion: number;
 }
 
 // ---- requests and contexts

@@ -3,7 +3,7 @@
 import { call, headers, type Options, Problem, query, send, toProblem } from "./client";
 import type {
   Attachment, Branch, Context, Conversation, ConversationPage, Fact, Fields, Found, Hit, LogEvent, ModelRequest,
-  NoteList, Settings, Summary, Turn, TurnPage, Verified, WorkingMemory,
+  ManagedModel, ManagedModels, NoteList, Settings, Summary, Turn, TurnPage, UsageLine, Verified, WorkingMemory,
 } from "./types";
 
 type Items<T> = { items: T[] };
@@ -16,6 +16,14 @@ const items = async <T>(method: string, path: string, options: Options = {}): Pr
 
 export const getSettings = () => call<Settings>("GET", `${API}/settings`);
 
+export const listManagedModels = () => call<ManagedModels>("GET", `${API}/models`);
+export const putModel = (name: string, fields: Fields) => call<ManagedModel>("PUT", `${API}/models/${encodeURIComponent(name)}`, { body: fields });
+export const deleteModel = (name: string) => call<void>("DELETE", `${API}/models/${encodeURIComponent(name)}`);
+export const testModel = (name: string) =>
+  call<{ ok: boolean; problem: string | null; seconds: number }>("POST", `${API}/models/${encodeURIComponent(name)}/test`);
+export const chooseDefaultModel = (name: string) => call<ManagedModels>("PUT", `${API}/default-model`, { body: { name } });
+export const listUsage = (since: string) => items<UsageLine>("GET", `${API}/usage${query({ since, limit: 1_000 })}`);
+
 // ---- conversations
 
 export const listConversations = (limit: number, next?: string | null) =>
@@ -27,12 +35,13 @@ export const updateConversation = (id: string, fields: Fields) =>
   call<Conversation>("PATCH", at(id), { body: fields });
 /** The request continues if the page is closed. */
 export const deleteConversation = (id: string) => call<void>("DELETE", at(id), { keepalive: true });
-export const searchConversations = (q: string, signal?: AbortSignal) =>
-  items<Found>("GET", `${API}/search${query({ q, limit: 30 })}`, { signal });
+export const searchConversations = (q: string, signal?: AbortSignal, limit = 30) =>
+  items<Found>("GET", `${API}/search${query({ q, limit })}`, { signal });
 
 // ---- turns
 
 export const listTurns = (id: string, limit: number) => call<TurnPage>("GET", `${at(id)}/turns${query({ limit })}`);
+export const appendTurns = (id: string, turns: Fields[]) => call<Items<Turn>>("POST", `${at(id)}/turns/batch`, { body: { turns } });
 export const listTurnsAt = (path: string) => call<TurnPage>("GET", path);
 export const getTurn = (id: string, turn: string) => call<Turn>("GET", `${at(id)}/turns/${turn}`);
 export const listBranches = (id: string) => items<Branch>("GET", `${at(id)}/branches`);
@@ -46,7 +55,7 @@ export interface Question {
   message?: string;
   attachments?: string[];
   replaces?: string;
-  model?: string;
+  model?: string | null;
 }
 
 /** Request an answer as a stream of events. Closing the connection does not stop the answer. */
@@ -89,6 +98,9 @@ export function upload(
 export async function download(id: string, attachment: string): Promise<Blob> {
   return (await send("GET", `${at(id)}/attachments/${attachment}/content`)).blob();
 }
+
+export const attachmentText = async (id: string, attachment: string) =>
+  (await call<{ text: string }>("GET", `${at(id)}/attachments/${attachment}/text`)).text;
 
 // ---- requests and contexts
 

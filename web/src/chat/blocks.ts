@@ -26,6 +26,7 @@ const beginsNew = (line: string) => /^[^\s]/.test(line) && !/^([-*+]|\d{1,9}[.)]
 
 /** The marker of the code fence that is open after a line, or null. */
 function fenceAfter(fence: string | null, line: string): string | null {
+  if (line.trim() === "$$" && (fence === null || fence === "$$")) return fence === null ? "$$" : null; // a formula
   const marker = /^ {0,3}(`{3,}|~{3,})(.*)$/.exec(line);
   if (!marker) return fence;
   const [, marks, rest] = marker as unknown as [string, string, string];

@@ -1,18 +1,28 @@
-/** A code block: language, copy button, and syntax colours once they are loaded. */
+/** A code block: language, wrap, download and copy, and syntax colours once they are loaded. */
 
 import { type ReactNode, useEffect, useState } from "react";
+import { save } from "../history/export";
+import { IconButton } from "../shell/icons";
+import { prefer, preferences } from "../state/preferences";
+import { useStore } from "../state/store";
 import { CopyButton } from "./copy";
+import { fileNameFor } from "./languages";
 
 const LONGEST = 20_000; // characters; longer code is not highlighted
 const PAUSE = 60; // milliseconds without new text before highlighting
 
 export function CodeBlock({ text, language }: { text: string; language?: string }) {
   const coloured = useColours(text, language);
+  const isWrapped = useStore(preferences, (one) => one.wrapCode);
   return (
-    <figure className="code">
+    <figure className={isWrapped ? "code is-wrapped" : "code"} dir="ltr">
       <figcaption>
         <span>{language ?? "text"}</span>
-        <CopyButton text={text} label="Copy the code" />
+        <span className="code-tools">
+          <IconButton icon="wrap" size={16} label="Wrap long lines" aria-pressed={isWrapped} onClick={() => prefer({ wrapCode: !isWrapped })} />
+          <IconButton icon="download" size={16} label="Download the code" onClick={() => save(fileNameFor(language), text, "text/plain")} />
+          <CopyButton text={text} label="Copy the code" words="Copy" />
+        </span>
       </figcaption>
       <pre tabIndex={0}><code>{coloured ?? text}</code></pre>
     </figure>

@@ -1,30 +1,24 @@
-/** The message box: text, files, model picker, Send and Stop. */
+/** The message box: text, files, queued messages, model picker, Send and Stop. */
 
 import {
   type ClipboardEvent, type FormEvent, type KeyboardEvent, useEffect, useImperativeHandle, useLayoutEffect, useRef,
   useState,
 } from "react";
+import { nameOf } from "../api/advice";
 import { Icon, IconButton } from "../shell/icons";
 import { focusMessage } from "../shell/shortcuts";
 import { keepDraft, readDraft } from "../state/drafts";
 import { session } from "../state/session";
 import { useStore } from "../state/store";
-import { ask, isBusy, stopAnswer, current } from "../state/current-conversation";
-import { sizeOf } from "./files";
+import { ask, chooseModel, dequeue, enqueue, isBusy, sendQueued, stopAnswer, current } from "../state/current-conversation";
+import { sizeOf } from "./preview";
 import type { Upload, useUploads } from "./uploads";
 
 export interface ComposerHandle {
   put: (text: string) => void;
 }
 
-export function Composer({
-  handle, files, model, onModel,
-}: {
-  handle: React.Ref<ComposerHandle>;
-  files: ReturnType<typeof useUploads>;
-  model: string | undefined;
-  onModel: (name: string) => void;
-}) {
+export function Composer({ handle, files }: { handle: React.Ref<ComposerHandle>; files: ReturnType<typeof useUploads> }) {
   const id = useStore(current, (one) => one.id);
   const busy = useStore(current, isBusy);
   const [text, setText] = useDraft(id);
@@ -33,26 +27,27 @@ export function Composer({
   useImperativeHandle(handle, () => ({ put: (more) => (setText(more), focusMessage()) }), [setText]);
   const isWaiting = files.uploads.some((one) => !one.stored && !one.problem);
   const stored = files.uploads.flatMap((one) => (one.stored ? [one.stored] : []));
-  const canSend = !busy && (text.trim() !== "" || stored.length > 0 || isWaiting);
+  const canSend = text.trim() !== "" || stored.length > 0 || isWaiting;
   const visit = useStore(current, (one) => one.visit);
-  const [queued, setQueued] = useState<number | null>(null); // the visit in which Send was pressed
-  const isQueued = queued === visit;
+  const [held, setHeld] = useState<number | null>(null); // the visit in which Send was pressed
+  const isHeld = held === visit;
 
   const submit = (event?: FormEvent) => {
     event?.preventDefault();
     if (!canSend) return;
-    if (isWaiting) return setQueued(visit); // sent when its files are uploaded
+    if (isWaiting) return setHeld(visit); // sent when its files are uploaded
     setText("");
     files.clear();
-    void ask(text.trim(), stored, model);
+    if (busy) enqueue(text.trim(), stored);
+    else void ask(text.trim(), stored);
     focusMessage();
   };
   useEffect(() => {
-    if (queued === null || (isQueued && isWaiting)) return;
-    setQueued(null);
+    if (held === null || (isHeld && isWaiting)) return;
+    setHeld(null);
     // Do not send from another conversation, or without a file whose upload failed: the user has to decide that.
-    if (isQueued && !files.uploads.some((one) => one.problem)) submit();
-  }, [queued, isQueued, isWaiting]);
+    if (isHeld && !files.uploads.some((one) => one.problem)) submit();
+  }, [held, isHeld, isWaiting]);
   const onKey = (event: KeyboardEvent) => {
     if (event.nativeEvent.isComposing) return;
     if (event.key === "Enter" && !event.shiftKey) submit(event);
@@ -66,9 +61,10 @@ export function Composer({
   };
   return (
     <form className="composer" onSubmit={submit}>
+      <Queue onEdit={(message) => setText(text ? `${message}\n\n${text}` : message)} onFiles={files.restore} />
       <UploadList uploads={files.uploads} onRemove={files.remove} />
       <textarea
-        id="message" ref={area} rows={1} value={text} placeholder="Write a message" aria-label="Message" autoFocus
+        id="message" ref={area} rows={1} value={text} placeholder="Message Palaver…" aria-label="Message" autoFocus dir="auto"
         onChange={(event) => setText(event.target.value)} onKeyDown={onKey} onPaste={onPaste}
       />
       <div className="composer-tools">
@@ -80,16 +76,44 @@ export function Composer({
             event.target.value = "";
           }}
         />
-        <ModelPicker model={model} onModel={onModel} />
-        {busy ? (
-          <button type="button" className="send is-stop" onClick={() => void stopAnswer()} aria-label="Stop" title="Stop (Esc)"><Icon name="stop" /></button>
-        ) : (
-          <button type="submit" className="send" disabled={!canSend || isQueued} aria-label="Send" title="Send (Enter)">
-            {isQueued ? <i className="spinner" /> : <Icon name="send" />}
+        <ModelPicker />
+        {busy && <button type="button" className="send is-stop" onClick={() => void stopAnswer()} aria-label="Stop" title="Stop (Esc)"><Icon name="stop" /></button>}
+        {(!busy || canSend) && (
+          <button type="submit" className="send" disabled={!canSend || isHeld} aria-label={busy ? "Send next" : "Send"} title={busy ? "Send when the answer is complete (Enter)" : "Send (Enter)"}>
+            {isHeld ? <i className="spinner" /> : <Icon name="send" />}
           </button>
         )}
       </div>
     </form>
+  );
+}
+
+/** Messages that wait for the running answer. */
+function Queue({ onEdit, onFiles }: { onEdit: (message: string) => void; onFiles: ReturnType<typeof useUploads>["restore"] }) {
+  const queue = useStore(current, (one) => one.queue);
+  const mayGo = useStore(current, (one) => !isBusy(one) && !one.outgoing && !one.failure && !one.thread.cut);
+  useEffect(() => {
+    if (queue.length && mayGo) sendQueued();
+  }, [queue, mayGo]);
+  if (!queue.length) return null;
+  const edit = (key: string) => {
+    const taken = dequeue(key);
+    if (!taken) return;
+    onEdit(taken.message);
+    onFiles(taken.attachments);
+    focusMessage();
+  };
+  return (
+    <ol className="queue" aria-label="Messages to send next">
+      {queue.map(({ key, message, attachments }) => (
+        <li key={key}>
+          <small>Next</small>
+          <span dir="auto">{message || attachments.map((one) => one.filename).join(", ")}</span>
+          <IconButton icon="pencil" size={14} label={`Edit the next message: ${message}`} onClick={() => edit(key)} />
+          <IconButton icon="close" size={14} label={`Remove the next message: ${message}`} onClick={() => void dequeue(key)} />
+        </li>
+      ))}
+    </ol>
   );
 }
 
@@ -122,12 +146,16 @@ function useAutoHeight(text: string) {
   return area;
 }
 
-function ModelPicker({ model, onModel }: { model: string | undefined; onModel: (name: string) => void }) {
+/** The model of this conversation. It is remembered with the conversation. */
+function ModelPicker() {
   const models = useStore(session, (one) => (one.phase === "ready" ? one.settings.models : null));
-  if (!models || models.names.length < 2) return <span className="model-name">{models?.default}</span>;
+  const chosen = useStore(current, (one) => one.model);
+  if (!models) return null;
+  const value = chosen && models.names.includes(chosen) ? chosen : models.default;
+  if (models.names.length < 2) return <span className="model-name">{nameOf(value)}</span>;
   return (
-    <select className="model" aria-label="Model" value={model ?? models.default} onChange={(event) => onModel(event.target.value)}>
-      {models.names.map((name) => <option key={name}>{name}</option>)}
+    <select className="model" aria-label="Model" value={value} onChange={(event) => chooseModel(event.target.value)}>
+      {models.names.map((name) => <option key={name} value={name}>{nameOf(name)}</option>)}
     </select>
   );
 }

@@ -1,15 +1,10 @@
-/** The files of a turn: images are shown, other files are listed by name; all can be saved. */
+/** The files of a turn: images are shown, other files are listed by name. A click previews them. */
 
-import { useEffect, useState } from "react";
-import { adviceOf } from "../api/client";
+import { useState } from "react";
 import type { Attachment } from "../api/types";
-import { download } from "../api/verbs";
-import { save } from "../history/export";
 import { Icon, IconButton } from "../shell/icons";
-import { showError } from "../state/toasts";
+import { isPicture, PreviewDialog, sizeOf, useFileUrl } from "./preview";
 
-/** Image types that are safe to display. SVG is excluded, because it may contain scripts. */
-export const isPicture = (type: string) => /^image\/(png|jpeg|gif|webp|avif)$/.test(type);
 const LARGEST = 10_000_000; // bytes; larger images are not shown automatically
 
 export function Files({ conversation, files }: { conversation: string; files: Attachment[] }) {
@@ -38,47 +33,18 @@ export function RemovableFiles({ files, onRemove }: { files: Attachment[]; onRem
   );
 }
 
+/** A click shows the file, and what the model was sent of it. */
 function StoredFile({ conversation, file }: { conversation: string; file: Attachment }) {
-  const picture = usePicture(conversation, file);
-  const keep = async () => {
-    try {
-      save(file.filename, await download(conversation, file.id));
-    } catch (problem) {
-      showError(`The file cannot be had. ${adviceOf(problem)}`);
-    }
-  };
+  const [isOpen, setOpen] = useState(false);
+  const picture = useFileUrl(conversation, file, isPicture(file.media_type) && file.bytes <= LARGEST);
   return (
-    <button type="button" className={`file ${picture ? "has-picture" : ""}`} onClick={() => void keep()} title={`Save ${file.filename}`}>
-      {picture ? <img src={picture} alt={file.filename} /> : <Icon name="file" />}
-      <span className="file-name">{file.filename}</span>
-      <small>{sizeOf(file.bytes)}</small>
-    </button>
+    <>
+      <button type="button" className={`file ${picture ? "has-picture" : ""}`} onClick={() => setOpen(true)} title={`Show ${file.filename}`}>
+        {picture ? <img src={picture} alt={file.filename} /> : <Icon name="file" />}
+        <span className="file-name">{file.filename}</span>
+        <small>{sizeOf(file.bytes)}</small>
+      </button>
+      <PreviewDialog conversation={conversation} file={file} isOpen={isOpen} onClose={() => setOpen(false)} />
+    </>
   );
-}
-
-/** Fetch the image with the caller's key, which an img URL could not carry. */
-function usePicture(conversation: string, file: Attachment): string | null {
-  const [url, setUrl] = useState<string | null>(null);
-  const isShown = isPicture(file.media_type) && file.bytes <= LARGEST;
-  useEffect(() => {
-    if (!isShown) return;
-    let made: string | null = null;
-    let isCurrent = true;
-    download(conversation, file.id)
-      .then((blob) => {
-        if (isCurrent) setUrl((made = URL.createObjectURL(blob.slice(0, blob.size, file.media_type))));
-      })
-      .catch(() => undefined); // the file can still be saved by its name
-    return () => {
-      isCurrent = false;
-      if (made) URL.revokeObjectURL(made);
-    };
-  }, [conversation, file.id, file.media_type, isShown]);
-  return url;
-}
-
-export function sizeOf(bytes: number): string {
-  if (bytes < 1_000) return `${bytes} B`;
-  if (bytes < 1_000_000) return `${Math.round(bytes / 1_000)} kB`;
-  return `${(bytes / 1_000_000).toFixed(1)} MB`;
 }

@@ -2,14 +2,16 @@
 
 import { memo, useState } from "react";
 import type { Attachment, Turn } from "../api/types";
+import { nameOf as modelName } from "../api/advice";
 import { Icon, IconButton } from "../shell/icons";
 import { momentOf, timeOf } from "../state/dates";
 import { showInspector } from "../state/panel";
 import { useStore } from "../state/store";
-import { ask, discardEdit, regenerate, current } from "../state/current-conversation";
+import { ask, discardEdit, isBusy, regenerate, current } from "../state/current-conversation";
 import { textOf } from "../state/text";
 import { isSameVersion, type Item, stepsOf, type Versions } from "../state/views";
 import { hueOf, isNamed, nameOf } from "./actors";
+import { Thumbs } from "./thumbs";
 import { CopyButton } from "./copy";
 import { Files, RemovableFiles } from "./files";
 import { Markdown } from "./markdown";
@@ -21,8 +23,9 @@ export interface ItemProps {
   item: Item;
   versions: Versions | null;
   me: string | null;
-  model?: string;
   thinking: string;
+  /** A question that was never answered, with another one after it. */
+  isUnanswered: boolean;
 }
 
 export const ItemView = memo(function ItemView(props: ItemProps) {
@@ -40,7 +43,7 @@ export const ItemView = memo(function ItemView(props: ItemProps) {
 /** Re-render only items that have changed: a thread may be long while text streams into it. */
 function isUnchanged(before: ItemProps, after: ItemProps): boolean {
   return (
-    before.item === after.item && before.me === after.me && before.model === after.model &&
+    before.item === after.item && before.me === after.me && before.isUnanswered === after.isUnanswered &&
     before.thinking === after.thinking && isSameVersion(before.versions, after.versions)
   );
 }
@@ -48,7 +51,7 @@ function isUnchanged(before: ItemProps, after: ItemProps): boolean {
 function Name({ turn }: { turn: Turn }) {
   return (
     <p className="actor" style={{ "--hue": hueOf(turn.actor) } as React.CSSProperties}>
-      <i aria-hidden="true">{[...turn.actor][0]?.toUpperCase()}</i> {turn.actor}
+      <i aria-hidden="true">{[...turn.actor][0]?.toUpperCase()}</i> <bdi>{turn.actor}</bdi>
     </p>
   );
 }
@@ -59,7 +62,7 @@ function System({ turn }: { turn: Turn }) {
 
 // ---- questions
 
-function Question({ turn, versions, model }: ItemProps & { turn: Turn }) {
+function Question({ turn, versions, isUnanswered }: ItemProps & { turn: Turn }) {
   const [isEditing, setEditing] = useState(false);
   const unsent = useStore(current, (one) => (one.unsentEdit?.replaces === turn.id ? one.unsentEdit : null));
   const text = textOf(turn.content);
@@ -67,26 +70,34 @@ function Question({ turn, versions, model }: ItemProps & { turn: Turn }) {
     setEditing(false);
     if (unsent) discardEdit();
   };
+  /** Back to where the keyboard was before. */
+  const cancel = () => {
+    close();
+    requestAnimationFrame(() => document.getElementById(`edit-${turn.id}`)?.focus());
+  };
   if (isEditing || unsent)
     return (
       <Edit
-        key={unsent?.key} text={unsent?.message ?? text} files={unsent?.attachments ?? turn.attachments} onCancel={close}
+        key={unsent?.key} text={unsent?.message ?? text} files={unsent?.attachments ?? turn.attachments} onCancel={cancel}
         onSave={(changed, files) => {
           close();
-          void ask(changed, files, model, turn.id);
+          void ask(changed, files, turn.id);
         }}
       />
     );
   return (
     <>
       <Files conversation={turn.conversation} files={turn.attachments} />
-      {turn.status === "forgotten" ? <p className="forgotten">This message was deleted.</p> : text && <div className="bubble">{text}</div>}
-      <div className="actions">
-        <time dateTime={turn.created} title={momentOf(turn.created)}>{timeOf(turn.created)}</time>
-        <IconButton icon="pencil" size={16} label="Edit and ask again" className="edit when-idle" onClick={() => setEditing(true)} />
-        <CopyButton text={text} label="Copy the message" />
-        {versions && <VersionPicker versions={versions} what="message" />}
+      <div className="question">
+        {turn.status === "forgotten" ? <p className="forgotten">This message was deleted.</p> : text && <div className="bubble" dir="auto">{text}</div>}
+        <div className="actions">
+          <time dateTime={turn.created} title={momentOf(turn.created)}>{timeOf(turn.created)}</time>
+          <CopyButton text={text} label="Copy message" />
+          <IconButton id={`edit-${turn.id}`} icon="pencil" size={16} label="Edit" className="edit when-idle" onClick={() => setEditing(true)} />
+          {versions && <VersionPicker versions={versions} what="message" />}
+        </div>
       </div>
+      {isUnanswered && <p className="no-reply">No reply.</p>}
     </>
   );
 }
@@ -113,7 +124,7 @@ function Edit({ text, files, onSave, onCancel }: EditProps) {
     >
       <RemovableFiles files={kept} onRemove={(id) => setKept(kept.filter((one) => one.id !== id))} />
       <textarea
-        aria-label="Edit the message" value={value} autoFocus onChange={(event) => setValue(event.target.value)}
+        aria-label="Edit message" value={value} autoFocus dir="auto" onChange={(event) => setValue(event.target.value)}
         onFocus={(event) => event.target.setSelectionRange(text.length, text.length)}
         onKeyDown={(event) => {
           if (event.nativeEvent.isComposing) return;
@@ -129,7 +140,7 @@ function Edit({ text, files, onSave, onCancel }: EditProps) {
       />
       <div className="edit-actions">
         <button type="button" className="button" onClick={onCancel}>Cancel</button>
-        <button type="submit" className="button is-main" disabled={!canSave}>Ask again</button>
+        <button type="submit" className="button is-main" disabled={!canSave}>Send</button>
       </div>
     </form>
   );
@@ -137,7 +148,7 @@ function Edit({ text, files, onSave, onCancel }: EditProps) {
 
 // ---- answers
 
-function Answer({ item, versions, model, thinking }: ItemProps) {
+function Answer({ item, versions, thinking }: ItemProps) {
   const last = item.turns.findLast((one) => one.role === "assistant") ?? item.turns.at(-1)!;
   const isPending = last.status === "pending";
   const sources = item.turns.flatMap((one) => one.sources);
@@ -146,13 +157,17 @@ function Answer({ item, versions, model, thinking }: ItemProps) {
       {item.turns.map((turn) => <Part key={turn.id} turn={turn} item={item} thinking={turn === last ? thinking : ""} />)}
       <Sources sources={sources} conversation={last.conversation} />
       {!isPending && last.tool_calls.length === 0 && (
-        <div className="actions">
-          <CopyButton text={() => item.turns.map((one) => textOf(one.content)).filter(Boolean).join("\n\n")} label="Copy the answer" />
-          <IconButton icon="redo" size={16} label="Answer again" className="when-idle" onClick={() => void regenerate(last.id, model)} />
-          <button type="button" className="inspect" onClick={() => showInspector(last.id)}><Icon name="eye" size={16} /> What the model saw</button>
-          {versions && <VersionPicker versions={versions} what="answer" />}
-          <Facts turn={last} />
-        </div>
+        <>
+          <ContinueButton turn={last} />
+          <div className="actions">
+            <CopyButton text={() => item.turns.map((one) => textOf(one.content)).filter(Boolean).join("\n\n")} label="Copy answer" words="Copy" />
+            <IconButton icon="redo" size={16} label="Regenerate" className="when-idle" onClick={() => void regenerate(last.id)} />
+            <Thumbs turn={last.id} />
+            <IconButton icon="eye" size={16} label="What the model saw" className="inspect" onClick={() => showInspector(last.id)} />
+            {versions && <VersionPicker versions={versions} what="answer" />}
+            <Facts turn={last} />
+          </div>
+        </>
       )}
     </div>
   );
@@ -172,14 +187,25 @@ function Part({ turn, item, thinking }: { turn: Turn; item: Item; thinking: stri
   );
 }
 
+/** Offered under the last answer, if it ended before its end. */
+function ContinueButton({ turn }: { turn: Turn }) {
+  const isLast = useStore(current, (one) => one.thread.turns.at(-1)?.id === turn.id && !isBusy(one) && !one.outgoing);
+  if (!isLast || !["stopped", "length", "max_tokens"].includes(turn.finish_reason ?? "")) return null;
+  return (
+    <button type="button" className="button continue" onClick={() => void ask("Continue where you stopped.", [])}>
+      <Icon name="play" size={14} /> Continue
+    </button>
+  );
+}
+
 export function Thinking() {
   return <p className="thinking" role="status">Thinking…</p>;
 }
 
 /** Why the answer ended early, the model, the token count and the time. */
 function Facts({ turn }: { turn: Turn }) {
-  const early = { stopped: "stopped", length: "cut at the length limit", content_filter: "cut by the provider's filter" }[turn.finish_reason ?? ""];
+  const early = { stopped: "stopped", length: "stopped at the length limit", content_filter: "stopped by the provider's filter" }[turn.finish_reason ?? ""];
   const tokens = turn.tokens && (turn.tokens.prompt ?? 0) + (turn.tokens.completion ?? 0);
-  const facts = [early, turn.model, tokens ? `${tokens.toLocaleString("en")} tokens` : null, timeOf(turn.created)];
+  const facts = [early, turn.model && modelName(turn.model), tokens ? `${tokens.toLocaleString("en")} tokens` : null, timeOf(turn.created)];
   return <span className="facts" title={momentOf(turn.created)}>{facts.filter(Boolean).join(" · ")}</span>;
 }

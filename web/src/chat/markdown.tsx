@@ -1,31 +1,56 @@
 /** Render Markdown. No raw HTML, only safe links, and remote images load only after a click. */
 
-import { type ComponentProps, memo, useEffect, useMemo, useState } from "react";
+import { cjkFriendlyExtension } from "micromark-extension-cjk-friendly";
+import { type ComponentProps, createContext, memo, useContext, useEffect, useMemo, useState } from "react";
 import ReactMarkdown, { type Components } from "react-markdown";
 import remarkGfm from "remark-gfm";
+import remarkMath from "remark-math";
 import { Icon } from "../shell/icons";
 import { blocksOf } from "./blocks";
 import { CodeBlock } from "./code";
+import { Diagram } from "./diagram";
+import { Formula } from "./formula";
+import { withFormulas } from "./formulas";
 import { safeUrl } from "./links";
 
-const PLUGINS = [remarkGfm];
-const BLOCKS = 16; // blocks rendered at once
+/** Emphasis next to Chinese, Japanese and Korean punctuation, which CommonMark alone does not see. */
+function remarkCjk(this: { data: () => object }): void {
+  const data = this.data() as { micromarkExtensions?: unknown[] };
+  (data.micromarkExtensions ??= []).push(cjkFriendlyExtension());
+}
 
+const PLUGINS = [remarkGfm, remarkMath, remarkCjk] as ComponentProps<typeof ReactMarkdown>["remarkPlugins"];
+const BLOCKS = 16; // blocks rendered at once
+const Streaming = createContext(false);
+
+// `dir="auto"`: each block is written in the direction of its own words.
 const COMPONENTS: Components = {
   a: ({ href, children }) =>
     href ? <a href={href} target="_blank" rel="noopener noreferrer nofollow">{children}</a> : <span>{children}</span>,
   img: ({ src, alt }) => <RemoteImage src={typeof src === "string" ? src : ""} alt={alt ?? ""} />,
   pre: ({ children }) => <>{children}</>,
   code: Code,
-  table: ({ children }) => <div className="table" tabIndex={0} role="region" aria-label="Table"><table>{children}</table></div>,
-  input: ({ checked }) => <input type="checkbox" checked={Boolean(checked)} disabled readOnly aria-label={checked ? "done" : "to do"} />,
+  table: ({ children }) => <div className="table" tabIndex={0} role="group" aria-label="Table"><table dir="auto">{children}</table></div>,
+  input: ({ checked }) => <i className={checked ? "task is-done" : "task"} role="img" aria-label={checked ? "done" : "to do"}>{checked && <Icon name="check" size={12} />}</i>,
+  p: ({ children }) => <p dir="auto">{children}</p>,
+  ul: ({ children, className }) => <ul dir="auto" className={className}>{children}</ul>,
+  ol: ({ children, className, start }) => <ol dir="auto" className={className} start={start}>{children}</ol>,
+  blockquote: ({ children }) => <blockquote dir="auto">{children}</blockquote>,
+  h1: ({ children }) => <h1 dir="auto">{children}</h1>,
+  h2: ({ children }) => <h2 dir="auto">{children}</h2>,
+  h3: ({ children }) => <h3 dir="auto">{children}</h3>,
+  h4: ({ children }) => <h4 dir="auto">{children}</h4>,
 };
 
 function Code({ className, children, node }: ComponentProps<"code"> & { node?: { position?: { start: { line: number }; end: { line: number } } } }) {
+  const isStreaming = useContext(Streaming);
   const text = String(children ?? "");
+  if (className?.includes("math-display")) return <Formula text={text} isDisplayed />;
+  if (className?.includes("math-inline")) return <Formula text={text} isDisplayed={false} />;
   const language = /language-(\S+)/.exec(className ?? "")?.[1];
+  if (language === "mermaid") return <Diagram text={text.trim()} isStreaming={isStreaming} />;
   const isBlock = language !== undefined || text.endsWith("\n") || spansLines(node);
-  return isBlock ? <CodeBlock text={text.replace(/\n$/, "")} language={language} /> : <code>{text}</code>;
+  return isBlock ? <CodeBlock text={text.replace(/\n$/, "")} language={language} /> : <code dir="auto">{text}</code>;
 }
 
 const spansLines = (node?: { position?: { start: { line: number }; end: { line: number } } }) =>
@@ -63,11 +88,13 @@ function useProgressiveCount(count: number): number {
 }
 
 export const Markdown = memo(function Markdown({ text, isStreaming = false }: { text: string; isStreaming?: boolean }) {
-  const blocks = useMemo(() => blocksOf(text), [text]);
+  const blocks = useMemo(() => blocksOf(withFormulas(text)), [text]);
   const most = useProgressiveCount(blocks.length);
   return (
     <div className={`markdown ${isStreaming ? "is-streaming" : ""}`}>
-      {blocks.slice(0, most).map((block, at) => <Block key={at} text={block} />)}
+      {blocks.slice(0, most).map((block, at) => (
+        <Streaming key={at} value={isStreaming && at === blocks.length - 1}><Block text={block} /></Streaming>
+      ))}
     </div>
   );
 });

@@ -34,7 +34,7 @@ function Source({ source, number, conversation }: { source: Fields; number: numb
     const turn = source.turn;
     return (
       <a href={pathTo(place, turn)} onClick={(event) => onLinkClick(event, place, turn)}>
-        <b>{number}</b> {excerptOf(turn)}
+        <b>{number}</b> <bdi>{excerptOf(turn)}</bdi>
       </a>
     );
   }
@@ -44,6 +44,6 @@ function Source({ source, number, conversation }: { source: Fields; number: numb
 function excerptOf(id: string): string {
   const turn = current.get().thread.turns.find((one) => one.id === id);
   const text = turn ? textOf(turn.content).replace(/\s+/g, " ").trim() : "";
-  if (!text) return "earlier turn";
+  if (!text) return "earlier message";
   return text.length > 42 ? `${text.slice(0, 42)}…` : text;
 }

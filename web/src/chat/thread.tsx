@@ -6,6 +6,7 @@ import { navigate, route } from "../state/route";
 import { session } from "../state/session";
 import { useStore } from "../state/store";
 import type { Branch } from "../api/types";
+import { isNamed } from "./actors";
 import { requestAnswer, resend, type OutgoingMessage, isBusy, loadOlder, takeBack, current } from "../state/current-conversation";
 import { showMessage } from "../state/toasts";
 import { branchesByTurn, type Item, itemsOf, type Versions, versionsOf } from "../state/views";
@@ -19,7 +20,7 @@ const AT_END = 40; // pixels that still count as the end
 const AT_ONCE = 2; // messages: the last question and its answer
 const PER_FRAME = 4;
 
-export function Thread({ model, onTakeBack }: { model?: string; onTakeBack: (unsent: OutgoingMessage) => void }) {
+export function Thread({ onTakeBack }: { onTakeBack: (unsent: OutgoingMessage) => void }) {
   const turns = useStore(current, (one) => one.thread.turns);
   const found = useStore(current, (one) => one.branches);
   const busy = useStore(current, isBusy);
@@ -36,17 +37,23 @@ export function Thread({ model, onTakeBack }: { model?: string; onTakeBack: (uns
         <EarlierButton />
         {shown.map((item, at) => (
           <ItemView
-            key={item.id} item={item} me={me} model={model} thinking={at === shown.length - 1 ? thinking : ""}
+            key={item.id} item={item} me={me} thinking={at === shown.length - 1 ? thinking : ""} isUnanswered={isPassedOver(shown, at, me)}
             versions={branches.size ? versionsAt(shown, at, branches) : null}
           />
         ))}
-        <ThreadEnd onTakeBack={onTakeBack} model={model} />
+        <ThreadEnd onTakeBack={onTakeBack} />
       </div>
       {!isAtEnd && (
-        <button type="button" className="to-end" onClick={toEnd} aria-label="To the latest message"><Icon name="down" /></button>
+        <button type="button" className="to-end" onClick={toEnd} aria-label="Jump to latest" title="Jump to latest"><Icon name="down" /></button>
       )}
     </div>
   );
+}
+
+/** Whether a question got no answer before the same person asked the next one. */
+function isPassedOver(items: Item[], at: number, me: string | null): boolean {
+  const [item, next] = [items[at]!, items[at + 1]];
+  return item.role === "user" && next?.role === "user" && !isNamed(item.turns[0]!, me) && item.turns[0]!.actor === next.turns[0]!.actor;
 }
 
 /** Unchanged items keep their identity, so that only the growing one is rendered. */
@@ -84,7 +91,7 @@ function EarlierButton() {
 }
 
 /** The end of the thread, which is not in the log yet: the outgoing message, the wait for the first token, errors. */
-function ThreadEnd({ onTakeBack, model }: { onTakeBack: (unsent: OutgoingMessage) => void; model?: string }) {
+function ThreadEnd({ onTakeBack }: { onTakeBack: (unsent: OutgoingMessage) => void }) {
   const { outgoing, busy, failure, thread, id, live } = useStore(current, (one) => one);
   const last = thread.turns.at(-1);
   const edit = () => {
@@ -96,32 +103,32 @@ function ThreadEnd({ onTakeBack, model }: { onTakeBack: (unsent: OutgoingMessage
   return (
     <>
       {outgoing && (
-        <article className="item is-user is-sending" aria-label="Your message, on its way">
+        <article className="item is-user is-sending" aria-label="Your message, being sent">
           <Files conversation={id ?? ""} files={outgoing.attachments} />
-          {outgoing.message && <div className="bubble">{outgoing.message}</div>}
+          {outgoing.message && <div className="question"><div className="bubble" dir="auto">{outgoing.message}</div></div>}
           {outgoing.failed && (
             <Failure text={`Not sent. ${outgoing.failed}`}>
-              <button type="button" className="button" onClick={() => void resend(model)}>Send again</button>
-              <button type="button" className="button" onClick={edit}>Back to the editor</button>
+              <button type="button" className="button" onClick={() => void resend()}>Send again</button>
+              <button type="button" className="button" onClick={edit}>Edit message</button>
             </Failure>
           )}
         </article>
       )}
       {isWaiting && <article className="item is-assistant" aria-label="Assistant"><Thinking /></article>}
       {thread.cut && (
-        <article className="item is-assistant is-cut" aria-label="An answer that broke off">
+        <article className="item is-assistant is-cut" aria-label="An interrupted answer">
           <Markdown text={textOf(thread.cut.content)} />
         </article>
       )}
       {failure && (
-        <Failure text={failure}><button type="button" className="button" onClick={() => void requestAnswer(model)}>Try again</button></Failure>
+        <Failure text={failure}><button type="button" className="button" onClick={() => void requestAnswer()}>Try again</button></Failure>
       )}
       {(isUnanswered || (thread.cut && !failure && !busy)) && (
-        <Failure isMild text={thread.cut ? "The answer broke off." : "There is no answer yet."}>
-          <button type="button" className="button" onClick={() => void requestAnswer(model)}>{thread.cut ? "Try again" : "Answer"}</button>
+        <Failure isMild text={thread.cut ? "The answer was interrupted." : "No reply yet."}>
+          <button type="button" className="button" onClick={() => void requestAnswer()}>{thread.cut ? "Try again" : "Get a reply"}</button>
         </Failure>
       )}
-      {!live && <p className="reconnecting" role="status">No connection. Trying again…</p>}
+      {!live && <p className="reconnecting" role="status">Reconnecting…</p>}
     </>
   );
 }

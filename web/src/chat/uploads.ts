@@ -8,7 +8,7 @@ import { session } from "../state/session";
 import { useStore } from "../state/store";
 import { ensureConversation, current } from "../state/current-conversation";
 import { showError } from "../state/toasts";
-import { isPicture, sizeOf } from "./files";
+import { isPicture, sizeOf } from "./preview";
 
 export interface Upload {
   id: string;

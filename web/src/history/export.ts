@@ -9,18 +9,26 @@ import { fileName, markdownOf } from "./markdown-export";
 
 const PAGE = 1_000;
 
-export async function exportAs(conversation: Conversation, kind: "md" | "json"): Promise<void> {
+/** With "html", one page that needs nothing else: for people who have no access here. */
+export async function exportAs(conversation: Conversation, kind: "md" | "json" | "html"): Promise<void> {
   try {
     const info = await getConversation(conversation.id);
     const turns = await allTurns(conversation.id);
-    const text = kind === "md" ? markdownOf(info, turns) : JSON.stringify({ conversation: info, turns }, null, 2);
-    save(`${fileName(titleOf(info))}.${kind}`, text, kind === "md" ? "text/markdown" : "application/json");
+    save(`${fileName(titleOf(info))}.${kind}`, await textAs(kind, info, turns), TYPES[kind]);
   } catch (problem) {
-    showError(`Nothing was exported. ${adviceOf(problem)}`);
+    showError(`The export failed. ${adviceOf(problem)}`);
   }
 }
 
-async function allTurns(id: string): Promise<Turn[]> {
+const TYPES = { md: "text/markdown", json: "application/json", html: "text/html" };
+
+async function textAs(kind: "md" | "json" | "html", info: Conversation, turns: Turn[]): Promise<string> {
+  if (kind === "md") return markdownOf(info, turns);
+  if (kind === "html") return (await import("./page-export")).pageOf(info, turns);
+  return JSON.stringify({ conversation: info, turns }, null, 2);
+}
+
+export async function allTurns(id: string): Promise<Turn[]> {
   let page = await listTurns(id, PAGE);
   let turns = page.items;
   while (page.older) {

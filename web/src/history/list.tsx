@@ -4,17 +4,25 @@ import { type KeyboardEvent, useCallback, useEffect, useMemo, useRef, useState }
 import { adjacent } from "./focus";
 import { conversations, load, loadMore } from "../state/conversations";
 import { type Row, rowsOf } from "../state/dates";
+import { isArchived, isEmpty } from "../state/placement";
 import { route } from "../state/route";
 import { useStore } from "../state/store";
+import { Icon } from "../shell/icons";
 import { ConversationRow } from "./row";
 import { visibleRange, rowOffsets } from "./window";
 
 const NEAR = 600; // pixels from the end at which the next page is loaded
 
 export function List() {
-  const { phase, items, next, problem } = useStore(conversations, (one) => one);
+  const { phase, items: all, next, problem } = useStore(conversations, (one) => one);
   const here = useStore(route, (one) => one.conversation);
   const today = useToday();
+  const [isArchive, setArchive] = useState(false);
+  const archived = useMemo(() => all.filter(isArchived).length, [all]);
+  const items = useMemo(() => all.filter((one) => isArchived(one) === isArchive && !isEmpty(one)), [all, isArchive]);
+  useEffect(() => {
+    if (archived === 0) setArchive(false);
+  }, [archived]);
   const rows = useMemo(() => rowsOf(items, today), [items, today]);
   const places = useMemo(() => rowOffsets(rows), [rows]);
   const box = useRef<HTMLDivElement>(null);
@@ -32,7 +40,7 @@ export function List() {
   const isNearEnd = next !== null && view.top + view.height > whole - NEAR;
   useEffect(() => {
     if (isNearEnd) void loadMore();
-  }, [isNearEnd, items.length]);
+  }, [isNearEnd, all.length]);
   if (phase === "loading") return <div className="list" role="status" aria-label="Loading conversations"><Skeletons /></div>;
   if (phase === "failed")
     return (
@@ -41,17 +49,24 @@ export function List() {
         <button type="button" className="button" onClick={() => void load()}>Try again</button>
       </div>
     );
-  if (!items.length) return <div className="list list-note"><p>No conversations yet. What you write is kept here.</p></div>;
+  if (!items.length) return <div className="list list-note"><p>No conversations yet. They will be listed here.</p>{archived > 0 && <ArchiveButton count={archived} isOpen={isArchive} onClick={() => setArchive(!isArchive)} />}</div>;
   const [first, last] = visibleRange(places, view.top, view.height);
   return (
-    <div className="list" ref={box} onScroll={look} onKeyDown={onArrow} role="list" aria-label="Conversations">
-      <div className="list-space" style={{ height: whole }}>
-        {rows.slice(first, last).map((row, at) => (
-          <PositionedRow key={keyOf(row)} row={row} top={places[first + at]!} here={here} />
-        ))}
+    <>
+      <div className="list" ref={box} onScroll={look} onKeyDown={onArrow} role="list" aria-label="Conversations">
+        <div className="list-space" style={{ height: whole }}>
+          {rows.slice(first, last).map((row, at) => (
+            <PositionedRow key={keyOf(row)} row={row} top={places[first + at]!} here={here} />
+          ))}
+        </div>
       </div>
-    </div>
+      {archived > 0 && <ArchiveButton count={archived} isOpen={isArchive} onClick={() => setArchive(!isArchive)} />}
+    </>
   );
+}
+
+function ArchiveButton({ count, isOpen, onClick }: { count: number; isOpen: boolean; onClick: () => void }) {
+  return <button type="button" className="text-button archive" onClick={onClick}><Icon name={isOpen ? "left" : "archive"} size={16} /> {isOpen ? "Back to all conversations" : `Archived (${count})`}</button>;
 }
 
 const keyOf = (row: Row) => (row.kind === "group" ? row.name : row.conversation.id);

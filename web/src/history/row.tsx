@@ -1,15 +1,15 @@
-/** One conversation in the list: open, rename, export, delete. */
+/** One conversation in the list: open it, rename it, and a menu for everything else. */
 
 import { memo, type MouseEvent, useState } from "react";
 import type { Conversation } from "../api/types";
-import { IconButton } from "../shell/icons";
 import { Menu } from "../shell/menu";
+import { focusMessage } from "../shell/shortcuts";
 import { remove, rename } from "../state/conversations";
 import { leaveList } from "../state/panel";
 import { pathTo } from "../state/paths";
 import { navigate } from "../state/route";
 import { titleOf } from "../state/titles";
-import { exportAs } from "./export";
+import { conversationMenu } from "./menu";
 
 export const ConversationRow = memo(function ConversationRow({
   conversation, isHere,
@@ -20,7 +20,7 @@ export const ConversationRow = memo(function ConversationRow({
   return (
     <div className={`row ${isHere ? "is-here" : ""}`}>
       <a
-        className="row-link" href={pathTo(conversation.id)} aria-current={isHere ? "page" : undefined} title={title}
+        className="row-link" href={pathTo(conversation.id)} aria-current={isHere ? "page" : undefined} title={title} dir="auto"
         onClick={(event) => onLinkClick(event, conversation.id)} onDoubleClick={() => setEditing(true)}
         onKeyDown={(event) => {
           if (event.key === "F2") setEditing(true);
@@ -30,15 +30,7 @@ export const ConversationRow = memo(function ConversationRow({
         {title}
       </a>
       <span className="row-actions">
-        <Menu
-          label={`More about ${title}`}
-          items={[
-            { label: "Rename", icon: "pencil", run: () => setEditing(true) },
-            { label: "Export as Markdown", icon: "export", run: () => void exportAs(conversation, "md") },
-            { label: "Export as JSON", icon: "export", run: () => void exportAs(conversation, "json") },
-          ]}
-        />
-        <IconButton icon="trash" size={16} label={`Delete ${title}`} onClick={() => remove(conversation)} />
+        <Menu label={`Options for ${title}`} items={conversationMenu(conversation, () => setEditing(true))} />
       </span>
     </div>
   );
@@ -50,6 +42,7 @@ export function onLinkClick(event: MouseEvent, id: string, turn?: string): void 
   event.preventDefault();
   navigate(id, turn ? { turn } : {});
   leaveList();
+  if (matchMedia("(hover: hover)").matches) focusMessage(); // on a phone, that would open the keyboard
 }
 
 function Rename({ conversation, onDone }: { conversation: Conversation; onDone: () => void }) {
@@ -60,7 +53,7 @@ function Rename({ conversation, onDone }: { conversation: Conversation; onDone: 
   };
   return (
     <input
-      className="row-rename" aria-label="Title" value={title} autoFocus maxLength={200} onBlur={save}
+      className="row-rename" type="text" aria-label="Title" value={title} dir="auto" autoFocus maxLength={200} onBlur={save}
       onFocus={(event) => event.target.select()} onChange={(event) => setTitle(event.target.value)}
       onKeyDown={(event) => {
         if (event.nativeEvent.isComposing) return;

@@ -3,14 +3,14 @@
 import type { Block, Explanation, Fields, Json, ModelRequest } from "../api/types";
 
 export const KINDS: { [kind: string]: { name: string; about: string } } = {
-  instructions: { name: "Instructions", about: "What the application tells the model to be." },
-  memory: { name: "Memory", about: "Notes and facts that were kept from this conversation." },
-  summaries: { name: "Summaries", about: "Older turns in short, so that nothing is lost from sight." },
-  "omission note": { name: "A note on what is missing", about: "Tells the model that there is more than it sees." },
-  recent: { name: "Recent turns", about: "The end of the conversation, word for word." },
-  recalled: { name: "Recalled turns", about: "Earlier turns that fit the message, quoted with who said them and when." },
-  current: { name: "The message", about: "What is to be answered. It is always in, and never shortened." },
-  rounds: { name: "Tools and answer so far", about: "What followed the message already." },
+  instructions: { name: "Instructions", about: "What the application tells the model to do." },
+  memory: { name: "Memory", about: "Notes and facts that were kept." },
+  summaries: { name: "Summaries", about: "Older messages in short." },
+  "omission note": { name: "Note on what is missing", about: "Tells the model that it does not see everything." },
+  recent: { name: "Recent messages", about: "The end of the conversation, in full." },
+  recalled: { name: "Recalled messages", about: "Earlier messages that fit yours, quoted with who said them and when." },
+  current: { name: "Your message", about: "The message to answer. It is always sent in full." },
+  rounds: { name: "Tool calls so far", about: "What has followed your message already." },
 };
 
 export const nameOf = (kind: string) => KINDS[kind]?.name ?? kind;
@@ -29,7 +29,7 @@ export function marksOf(explanation: Explanation): number {
 /** Turn positions as people count them: from one, with an inclusive end. */
 export function spanOf(from: number | null, through: number | null): string {
   if (from === null || through === null) return "";
-  return through - from > 1 ? `turns ${count(from + 1)}–${count(through)}` : `turn ${count(from + 1)}`;
+  return through - from > 1 ? `messages ${count(from + 1)}–${count(through)}` : `message ${count(from + 1)}`;
 }
 
 // ---- files
@@ -99,14 +99,14 @@ export function figuresOf(request: ModelRequest): Figure[] {
   const found: (Figure | false | undefined)[] = [
     { name: "Model", value: request.model },
     usage.prompt !== undefined && { name: "Prompt", value: counted(usage.prompt, "token"), about: "As the provider counted them." },
-    usage.cached !== undefined && { name: "of it cached", value: counted(usage.cached, "token"), about: "Billed at a fraction of the price." },
+    usage.cached !== undefined && { name: "Cached", value: counted(usage.cached, "token"), about: "Billed at a fraction of the price." },
     usage.completion !== undefined && { name: "Answer", value: counted(usage.completion, "token") },
-    usage.reasoning !== undefined && { name: "of it reasoning", value: counted(usage.reasoning, "token") },
-    tools !== undefined && tools > 0 && { name: "Tools and handed-in history", value: counted(tools, "token"), about: "Beside the blocks above." },
+    usage.reasoning !== undefined && { name: "Reasoning", value: counted(usage.reasoning, "token") },
+    tools !== undefined && tools > 0 && { name: "Tools and supplied history", value: counted(tools, "token"), about: "Not included above." },
     costOf(request),
-    typeof timings.first_token === "number" && { name: "First word", value: `after ${seconds(timings.first_token)}` },
-    typeof timings.total === "number" && { name: "Whole answer", value: `after ${seconds(timings.total)}` },
-    { name: "Ended", value: endOf(request) },
+    typeof timings.first_token === "number" && { name: "Time to first token", value: seconds(timings.first_token) },
+    typeof timings.total === "number" && { name: "Total time", value: seconds(timings.total) },
+    { name: "Finish reason", value: endOf(request) },
     ...retriesOf(request),
   ];
   return found.filter((one): one is Figure => Boolean(one));
@@ -114,21 +114,21 @@ export function figuresOf(request: ModelRequest): Figure[] {
 
 function costOf(request: ModelRequest): Figure {
   const cost = request.response?.cost;
-  if (request.adapter === "offline") return { name: "Cost", value: "nothing", about: "No model was called." };
+  if (request.adapter === "offline") return { name: "Cost", value: "free", about: "No model was called." };
   if (typeof cost === "number") return { name: "Cost", value: money(cost), about: "At the prices in the server's settings." };
-  return { name: "Cost", value: "not known", about: "The server's settings have no price for this model." };
+  return { name: "Cost", value: "unknown", about: "No price is set for this model on the server." };
 }
 
 export const money = (value: number) =>
   `$${value === 0 || value >= 0.01 ? value.toFixed(2) : value.toLocaleString("en", { maximumSignificantDigits: 2 })}`;
 
 function endOf(request: ModelRequest): string {
-  if (!request.response) return "cut off: there is no record of an end";
+  if (!request.response) return "interrupted";
   const error = request.response.error as { type: string } | null;
-  return error ? error.type : String(request.response.finish_reason ?? "not said");
+  return error ? error.type : String(request.response.finish_reason ?? "not reported");
 }
 
 function retriesOf(request: ModelRequest): Figure[] {
   const retries = (request.response?.retries ?? []) as { error: string; waited: number }[];
-  return retries.map((one) => ({ name: "Tried again", value: `${one.error}, after ${seconds(one.waited)}` }));
+  return retries.map((one) => ({ name: "Retried", value: `${one.error}, after ${seconds(one.waited)}` }));
 }

@@ -17,20 +17,37 @@ export interface AccountProps {
 
 export function Account(props: AccountProps) {
   const { explanation } = props;
-  const { budget, tokens, unit, turns, policy, counter, identical_prefix: same } = explanation;
+  const { budget, tokens, unit, turns, identical_prefix: same } = explanation;
   return (
     <>
       <p className="spent"><strong>{count(tokens)}</strong> of {count(budget)} {unit}</p>
       <Bar explanation={explanation} />
-      <p className="hint">{count(turns.verbatim)} of {counted(turns.total, "turn")} word for word{coveredText(explanation)}{same !== null && <> · <span className="same">{percent(same)} as in the prompt before</span></>} · policy {policy} · counted by {counter}</p>
+      <p className="hint">{count(turns.verbatim)} of {counted(turns.total, "message")} in full{coveredText(explanation)}{same !== null && <> · <span className="same">{percent(same)} unchanged since last prompt</span></>}</p>
       <ul className="blocks" aria-label="Blocks of the prompt">
         {explanation.blocks.map((block, at) => <li key={at}><OneBlock {...props} block={block} /></li>)}
         <Marks tokens={marksOf(explanation)} />
       </ul>
       <Files files={filesOf(explanation)} />
       <LeftOut explanation={explanation} />
+      <Terms explanation={explanation} />
       {explanation.notes.map((note) => <p key={note} className="hint">{note}</p>)}
     </>
+  );
+}
+
+/** What the words of this panel mean, and how the prompt was made. */
+function Terms({ explanation: { policy, counter, recall } }: { explanation: Explanation }) {
+  return (
+    <details className="terms">
+      <summary>What these terms mean</summary>
+      <dl>
+        <div><dt>Token</dt><dd>A piece of a word. Models read and bill text in tokens. Counted here by {counter}.</dd></div>
+        <div><dt>Budget</dt><dd>How many tokens a prompt may have. What doesn't fit is summarised, recalled when it matters, or left out.</dd></div>
+        <div><dt>Policy</dt><dd>How the budget is divided. This prompt used “{policy}”.</dd></div>
+        <div><dt>Recall</dt><dd>A search of earlier messages for what fits yours: {recall ?? "off"}.</dd></div>
+        <div><dt>Cached</dt><dd>The unchanged beginning of a prompt. Most providers charge about 10% for the part they have already seen.</dd></div>
+      </dl>
+    </details>
   );
 }
 
@@ -64,7 +81,7 @@ function OneBlock({ block, prompt, conversation, onTurn }: AccountProps & { bloc
     <details className="block" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
         <i className={`swatch kind-${slugOf(block.kind)}`} aria-hidden="true" />
-        <span className="block-name">{nameOf(block.kind)}{turns > 0 && <small> {counted(turns, "turn")}</small>}</span>
+        <span className="block-name">{nameOf(block.kind)}{turns > 0 && <small> {counted(turns, "message")}</small>}</span>
         <span className="figure">{count(block.tokens)}</span>
         <Icon name="down" size={14} />
       </summary>
@@ -97,7 +114,7 @@ function Marks({ tokens }: { tokens: number }) {
   return (
     <li className="block is-plain">
       <i className="swatch is-marks" aria-hidden="true" />
-      <span className="block-name">Marks between messages</span>
+      <span className="block-name">Formatting overhead</span>
       <span className="figure">{count(tokens)}</span>
     </li>
   );
@@ -107,7 +124,7 @@ function Files({ files }: { files: FileLine[] }) {
   if (files.length === 0) return null;
   return (
     <section aria-labelledby="prompt-files">
-      <h3 id="prompt-files">Files of the message</h3>
+      <h3 id="prompt-files">Files of your message</h3>
       <ul className="left-out">
         {files.map((file) => <li key={file.id}><strong dir="auto">{file.name}</strong> {file.about}</li>)}
       </ul>
@@ -121,15 +138,14 @@ function LeftOut({ explanation }: { explanation: Explanation }) {
     <section aria-labelledby="left-out">
       <h3 id="left-out">Left out</h3>
       {left.length === 0 ? (
-        <p className="hint">Nothing: every turn is in the prompt.</p>
+        <p className="hint">Nothing. Every message is in the prompt.</p>
       ) : (
         <ul className="left-out">
           {left.map((one) => (
-            <li key={one.reason}><strong>{counted(one.turns, "turn")}</strong> {one.reason}{one.from_seq !== null && <small> {spanOf(one.from_seq, one.through_seq)}</small>}</li>
+            <li key={one.reason}><strong>{counted(one.turns, "message")}</strong> {one.reason}{one.from_seq !== null && <small> {spanOf(one.from_seq, one.through_seq)}</small>}</li>
           ))}
         </ul>
       )}
-      <p className="hint">Recall: {explanation.recall ?? "off"}.</p>
     </section>
   );
 }
@@ -137,13 +153,13 @@ function LeftOut({ explanation }: { explanation: Explanation }) {
 export function UnchangedShare({ share }: { share: number | null }) {
   return (
     <section aria-labelledby="same">
-      <h3 id="same">Same as the prompt before</h3>
+      <h3 id="same">Reused from the last prompt</h3>
       {share === null ? (
-        <p className="hint">This is the first prompt of its kind here; there was none to compare it with.</p>
+        <p className="hint">This is the first prompt here, so there is none to compare it with.</p>
       ) : (
         <>
           <meter min={0} max={1} value={share} aria-labelledby="same">{percent(share)}</meter>
-          <p><strong>{percent(share)}</strong> of this prompt, from its start, is what was sent the last time. Providers bill a start that they have seen at about a tenth.</p>
+          <p><strong>{percent(share)}</strong> of this prompt, from its beginning, was sent the last time too. Most providers charge about 10% for the part they have already seen.</p>
         </>
       )}
     </section>

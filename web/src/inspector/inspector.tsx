@@ -60,7 +60,7 @@ function Calls({ calls, conversation, turn, onTurn }: CallsProps) {
 function NoRecord() {
   return (
     <p className="panel-empty">
-      No call of a model is on record for this answer: it was written or imported, not made here.
+      There is no request on record for this answer: it was written or imported, not generated here.
       Below is what a model would see of this conversation now.
     </p>
   );
@@ -69,7 +69,7 @@ function NoRecord() {
 /** Picks one call: each round of tools is a separate call with its own prompt. */
 function Rounds({ calls, chosen, onChoose }: { calls: ModelRequest[]; chosen: ModelRequest | null; onChoose: (id: string) => void }) {
   return (
-    <div className="rounds" role="group" aria-label="Calls of the model for this answer">
+    <div className="rounds" role="group" aria-label="Requests for this answer">
       {calls.map((call, at) => (
         <button key={call.id} type="button" className="button" aria-pressed={call === chosen} onClick={() => onChoose(call.id)}>
           {at === calls.length - 1 ? "Answer" : `Round ${at + 1}`}
@@ -85,7 +85,7 @@ function Call({ call }: { call: ModelRequest }) {
     <>
       <UnchangedShare share={call.explanation?.identical_prefix ?? null} />
       <section aria-labelledby="figures">
-        <h3 id="figures">Usage, cost, timings</h3>
+        <h3 id="figures">Usage, cost and time</h3>
         <dl className="figures">
           {figuresOf(call).map(({ name, value, about }, at) => (
             <div key={at}><dt>{name}</dt><dd>{value}{about && <small>{about}</small>}</dd></div>
@@ -101,18 +101,18 @@ function Outbound({ call }: { call: ModelRequest }) {
   const text = useMemo(() => call.body && JSON.stringify(call.body, null, 2), [call]);
   return (
     <section aria-labelledby="outbound">
-      <h3 id="outbound">Outbound request</h3>
-      <p>previous_response_id in last request: <strong>{call.previous_response_id ? "yes" : "no"}</strong></p>
+      <h3 id="outbound">Request</h3>
+      {call.previous_response_id && <p className="hint">It continued a response that the provider had stored (previous_response_id).</p>}
       {text ? (
         <details className="outbound">
-          <summary>JSON, as it was sent, without secrets</summary>
+          <summary>The JSON that was sent, without secrets</summary>
           <figure className="code">
             <figcaption><span>{call.adapter}</span><CopyButton text={text} label="Copy the request" /></figcaption>
-            <pre tabIndex={0} aria-label="Outbound request">{text}</pre>
+            <pre tabIndex={0} aria-label="Request">{text}</pre>
           </figure>
         </details>
       ) : (
-        <p className="hint">Its body was deleted, because something that it held was forgotten.</p>
+        <p className="hint">The request was deleted because it contained a forgotten message.</p>
       )}
     </section>
   );

@@ -11,11 +11,11 @@ import { count } from "./account";
 export const BUDGETS = [250, 500, 1_000, 1_500, 2_000, 3_000, 4_000, 6_000, 8_000, 12_000, 16_000, 32_000, 64_000, 128_000];
 const PAUSE = 120; // milliseconds without a change before the server is asked
 const POLICIES: { [name: string]: string } = {
-  balanced: "Memory, summaries and recent turns; recall takes at most a third.",
-  "recall-heavy": "What fits the question first, and few recent turns.",
-  "recent-chars": "Summaries and recent turns, no recall.",
-  "last-20": "The last 20 turns as one quoted text.",
-  "oldest-first": "Everything; the oldest turns are cut first.",
+  balanced: "Memory, summaries and recent messages; recall takes at most a third.",
+  "recall-heavy": "First what fits the question, then a few recent messages.",
+  "recent-chars": "Summaries and recent messages, no recall.",
+  "last-20": "The last 20 messages as one quoted text.",
+  "oldest-first": "Everything; the oldest messages are cut first.",
 };
 
 export interface RebuildOptions {

@@ -10,10 +10,10 @@ import { compactionOf } from "./settings";
 export function EmptyState({ conversation, what }: { conversation: string; what: string }) {
   const info = useStore(current, (one) => one.info);
   const { trigger_turns: turns, trigger_tokens: tokens, strategy } = compactionOf(info?.settings ?? {});
-  const when = strategy === "never" ? "This conversation is never summarised: see Rules." : `That happens by itself after ${turns} turns or ${tokens.toLocaleString("en")} tokens.`;
+  const when = strategy === "never" ? "This conversation is never summarised: see Rules." : `This happens automatically after ${turns} messages or ${tokens.toLocaleString("en")} tokens.`;
   return (
     <div className="panel-empty">
-      <p>No {what} yet. They are written when older turns are summarised; until then the model reads those turns word for word. {when}</p>
+      <p>No {what} yet. They are written when older messages are summarised. Until then, the model reads those messages in full. {when}</p>
       {strategy !== "never" && (info?.turn_count ?? 0) > 1 && <SummariseButton conversation={conversation} />}
     </div>
   );
@@ -27,7 +27,7 @@ export function SummariseButton({ conversation }: { conversation: string }) {
       const before = current.get().memoryVersion;
       await summarize(conversation);
       if (current.get().memoryVersion === before) current.patch({ memoryVersion: before + 1 });
-      showMessage("The older half of what was not summarised yet is now.");
+      showMessage("Older messages summarised.");
     } catch (problem) {
       showError(`Not summarised. ${adviceOf(problem)}`);
     } finally {

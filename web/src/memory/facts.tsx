@@ -6,7 +6,7 @@ import type { Fact } from "../api/types";
 import { extractFacts, forgetFact, listFacts, updateConversation } from "../api/verbs";
 import { IconButton } from "../shell/icons";
 import { AsyncContent } from "../shell/async-content";
-import { momentOf } from "../state/dates";
+import { dayOf, momentOf } from "../state/dates";
 import { useResource } from "../state/resource";
 import { useStore } from "../state/store";
 import { current } from "../state/current-conversation";
@@ -19,8 +19,8 @@ export function Facts({ conversation, onTurn }: TabProps) {
   const resource = useResource(() => listFacts(conversation, isWhole), [conversation, isWhole, memoryVersion]);
   return (
     <>
-      <p className="hint">What was said about people and things. A newer fact takes the place of an older one, and the older one is kept with the day it ended.</p>
-      <label className="check"><input type="checkbox" checked={isWhole} onChange={(event) => setWhole(event.target.checked)} /> Also what no longer holds</label>
+      <p className="hint">Facts about people and things, taken from what was said. A newer fact replaces an older one; the older one is kept with the day it ended.</p>
+      <label className="check"><input type="checkbox" checked={isWhole} onChange={(event) => setWhole(event.target.checked)} /> Show outdated facts</label>
       <AsyncContent resource={resource} what="the facts">
         {(facts) => (facts.length ? <Table facts={facts} conversation={conversation} onTurn={onTurn} onChange={resource.again} /> : <p className="panel-empty">No facts yet.</p>)}
       </AsyncContent>
@@ -46,9 +46,9 @@ function Table({ facts, conversation, onTurn, onChange }: TabProps & { facts: Fa
           <tr key={fact.id} className={fact.invalidated_at ? "is-over" : ""}>
             <td>
               <span>{fact.subject} <small>{fact.predicate.replaceAll("_", " ")}</small> {fact.object}</span>
-              {fact.source_turn && <button type="button" className="link" onClick={() => onTurn(fact.source_turn!)}>source turn</button>}
+              {fact.source_turn && <button type="button" className="link" onClick={() => onTurn(fact.source_turn!)}>source</button>}
             </td>
-            <td><meter min={0} max={1} value={fact.confidence} title={`noted by ${fact.by}`}>{fact.confidence}</meter><small>{Math.round(fact.confidence * 100)}%</small></td>
+            <td><meter min={0} max={1} value={fact.confidence} title={`added by ${fact.by}`}>{fact.confidence}</meter><small>{Math.round(fact.confidence * 100)}%</small></td>
             <td><time dateTime={fact.valid_from} title={momentOf(fact.valid_from)}>since {dayOf(fact.valid_from)}</time>{fact.invalidated_at && <small>until {dayOf(fact.invalidated_at)}</small>}</td>
             <td><IconButton icon="trash" size={15} label={`Delete for good: ${fact.subject} ${fact.predicate} ${fact.object}`} onClick={() => void forget(fact)} /></td>
           </tr>
@@ -57,9 +57,6 @@ function Table({ facts, conversation, onTurn, onChange }: TabProps & { facts: Fa
     </table>
   );
 }
-
-const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
-const dayOf = (iso: string) => day.format(new Date(iso));
 
 /** Turn on fact extraction for the conversation, or run it once. */
 function Extraction({ conversation, onChange }: { conversation: string; onChange: () => void }) {
@@ -78,16 +75,16 @@ function Extraction({ conversation, onChange }: { conversation: string; onChange
   };
   const once = async () => {
     const found = await extractFacts(conversation);
-    return found.length === 0 ? "Nothing new was found." : found.length === 1 ? "One new fact." : `${found.length} new facts.`;
+    return found.length === 0 ? "No new facts found." : found.length === 1 ? "One new fact." : `${found.length} new facts.`;
   };
   const always = async () => {
     current.patch({ info: await updateConversation(conversation, { settings: { ...info!.settings, facts: true } }) });
-    return "Facts are taken down from now on, whenever turns are summarised.";
+    return "From now on, facts are extracted whenever messages are summarised.";
   };
   return (
     <div className="row-of-buttons">
-      <button type="button" className="button" disabled={isBusy} onClick={() => void run(once)}>Look for facts now</button>
-      {info && !isOn && <button type="button" className="button" disabled={isBusy} onClick={() => void run(always)}>Always look for facts</button>}
+      <button type="button" className="button" disabled={isBusy} onClick={() => void run(once)}>Extract facts now</button>
+      {info && !isOn && <button type="button" className="button" disabled={isBusy} onClick={() => void run(always)}>Always extract facts</button>}
     </div>
   );
 }

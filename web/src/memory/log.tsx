@@ -69,7 +69,7 @@ function Verify({ conversation }: { conversation: string }) {
   };
   return (
     <section>
-      <p className="hint">Every line has a fingerprint over the line before it and over what was said. Verifying computes all of them anew: any row that was changed, moved or removed is found.</p>
+      <p className="hint">Every entry has a fingerprint of its content and of the entry before it. Verify recomputes every fingerprint and reports anything changed, moved or removed.</p>
       <button type="button" className="button" disabled={state.isBusy} onClick={() => void run()}><Icon name="check" size={16} /> {state.isBusy ? "Verifying…" : "Verify"}</button>
       <div role="status">
         {state.problem && <p className="form-problem">{state.problem}</p>}

@@ -15,15 +15,15 @@ import { keyOf, placeOf } from "./views";
 import { EmptyState } from "./empty-state";
 
 const NAMES: { [list in NoteList]: [title: string, about: string] } = {
-  instructions: ["Standing instructions", "What you want from every answer. Taken from your own messages only."],
-  goals: ["Goals", "What this is all about."],
-  decisions: ["Decisions", "What was settled."],
-  requirements: ["Requirements", "What must be there."],
-  constraints: ["Constraints", "What must not be, and what there is too little of."],
-  open_questions: ["Open questions", "Asked, and not answered yet."],
-  assumptions: ["Assumptions", "Taken for granted."],
-  stakeholders: ["People", "Who has a part in it."],
-  glossary: ["Words", "What names and abbreviations mean."],
+  instructions: ["Standing instructions", "What every answer should follow. Taken from your own messages only."],
+  goals: ["Goals", "What this conversation is for."],
+  decisions: ["Decisions", "What was decided."],
+  requirements: ["Requirements", "What has to be there."],
+  constraints: ["Constraints", "Limits and things to avoid."],
+  open_questions: ["Open questions", "Asked but not answered yet."],
+  assumptions: ["Assumptions", "Assumed, not confirmed."],
+  stakeholders: ["People", "Who is involved."],
+  glossary: ["Glossary", "What names and abbreviations mean."],
 };
 const ORDER = Object.keys(NAMES) as NoteList[];
 
@@ -34,9 +34,9 @@ export function Notes({ conversation, onTurn }: TabProps) {
     <AsyncContent resource={resource} what="the notes">
       {(memory) => (
         <>
-          <p className="hint">The model reads these notes with every message. Change what is wrong: what you write stays until you change it.</p>
+          <p className="hint">The model reads these notes with every message. Correct what is wrong: your version stays until you change it.</p>
           {isEmpty(memory) && <EmptyState conversation={conversation} what="notes" />}
-          {memory.extractor_failure && <p className="hint">The extractor failed ({memory.extractor_failure}): these notes come from the rules alone.</p>}
+          {memory.extractor_failure && <p className="hint">The model that writes notes failed ({memory.extractor_failure}). These notes were found by simple rules.</p>}
           {memory.summary && <blockquote className="gist">{memory.summary}</blockquote>}
           <Lists memory={memory} conversation={conversation} onTurn={onTurn} onChange={(after) => (after ? resource.put(after) : resource.again())} />
         </>
@@ -110,7 +110,7 @@ function OneNote({ note, list, conversation, onTurn, onChange }: TabProps & { no
   if (isOpen) return <li><NoteForm label="Edit the note" text={note.text} onDone={() => (setOpen(false), focusList(list))} onSave={correct} /></li>;
   return (
     <li className="note">
-      <p>{note.text}<small>{writtenBy(note)}{note.turn && <button type="button" className="link" onClick={() => onTurn(note.turn!)}>source turn</button>}</small></p>
+      <p>{note.text}<small>{writtenBy(note)}{note.turn && <button type="button" className="link" onClick={() => onTurn(note.turn!)}>source</button>}</small></p>
       <IconButton icon="pencil" size={15} label={`Edit: ${note.text}`} onClick={() => setOpen(true)} />
       <IconButton icon="trash" size={15} label={`Remove: ${note.text}`} onClick={() => void drop()} />
     </li>
@@ -128,7 +128,7 @@ function focusList(list: NoteList, frames = 20): void {
 
 class NoteMoved extends Error {}
 
-const writtenBy = (note: Note) => (note.by === "rules" ? "noted by rules" : note.by.startsWith("model") ? "noted by a model" : `by ${note.by}`);
+const writtenBy = (note: Note) => (note.by === "rules" ? "added automatically" : note.by.startsWith("model") ? "added by a model" : `by ${note.by}`);
 
 /** Returns whether the change succeeded; shows the error if not. */
 async function applyChange(change: () => Promise<WorkingMemory>, onChange: OnChange): Promise<boolean> {
@@ -137,7 +137,7 @@ async function applyChange(change: () => Promise<WorkingMemory>, onChange: OnCha
     return true;
   } catch (problem) {
     onChange(null);
-    showError(problem instanceof NoteMoved ? "Somebody else changed this note meanwhile. Look again." : `Not saved. ${adviceOf(problem)}`);
+    showError(problem instanceof NoteMoved ? "Someone else changed this note. Check it and try again." : `Not saved. ${adviceOf(problem)}`);
     return false;
   }
 }

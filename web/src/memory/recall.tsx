@@ -11,7 +11,7 @@ import { TurnLine } from "./turns";
 
 const PAUSE = 180; // milliseconds without a keystroke before the search runs
 const MOST = 12;
-const SCOPES = [["conversation", "this conversation"], ["owner", "all conversations of its owner"], ["tenant", "everything you may see"]] as const;
+const SCOPES = [["conversation", "this conversation"], ["owner", "all conversations of the same person"], ["tenant", "everything you may see"]] as const;
 
 export function RecallBox({ conversation, onTurn }: TabProps) {
   const [words, setWords] = useState("");
@@ -24,9 +24,9 @@ export function RecallBox({ conversation, onTurn }: TabProps) {
   );
   return (
     <>
-      <p className="hint">Before each answer, memory is searched with your message. Try it: the figures say why a turn is found.</p>
+      <p className="hint">Palaver searches memory before each answer. Try a query to see what it would find, and why.</p>
       <label className="field">
-        <span>What do you look for?</span>
+        <span>Search memory</span>
         <input type="search" value={words} placeholder="what can't I eat?" onChange={(event) => setWords(event.target.value)} />
       </label>
       <label className="field">
@@ -41,7 +41,7 @@ export function RecallBox({ conversation, onTurn }: TabProps) {
 }
 
 function Hits({ hits, onTurn }: { hits: Hit[]; onTurn: (turn: string) => void }) {
-  if (hits.length === 0) return <p className="panel-empty" role="status">Nothing fits. Other words may.</p>;
+  if (hits.length === 0) return <p className="panel-empty" role="status">No results. Try different words.</p>;
   return (
     <>
       <p className="sr-only" role="status">{hits.length} found</p>

@@ -14,14 +14,14 @@ import type { TabProps } from "./panel";
 import { changesOf, RETENTIONS, type Rules as RulesOf, rulesOf, STRATEGIES, ttlChoices } from "./settings";
 
 const RETENTION: { [name: string]: [title: string, about: string] } = {
-  full: ["Keep every word", "Turns stay until somebody deletes them."],
-  "audit-only": ["Keep proof, not words", "Once turns are summarised, their words are deleted. A fingerprint stays, so that a copy that somebody else has can be proven."],
-  ephemeral: ["Keep nothing but summaries", "Once turns are summarised, their words are deleted for good, and nothing can be proven of them."],
+  full: ["Keep everything", "Messages stay until someone deletes them."],
+  "audit-only": ["Keep fingerprints only", "Once messages are summarised, their text is deleted. A fingerprint stays, so a copy can still be verified."],
+  ephemeral: ["Keep summaries only", "Once messages are summarised, their text is deleted for good, without a fingerprint."],
 };
 const STRATEGY: { [name: string]: [title: string, about: string] } = {
-  hierarchical: ["In layers", "Short summaries, and summaries of those. The oldest times stay in sight, with less and less detail."],
-  rolling: ["One that grows", "A single summary of everything so far, written anew each time."],
-  never: ["Never", "No summaries, and no notes. What does not fit the budget can only be recalled."],
+  hierarchical: ["Layered", "Short summaries, and summaries of those. Early history stays available, in less and less detail."],
+  rolling: ["Rolling", "A single summary of everything so far, rewritten each time."],
+  never: ["Never", "No summaries and no notes. Older messages that don't fit the budget can only be recalled."],
 };
 
 export function Rules({ conversation }: TabProps) {
@@ -52,7 +52,7 @@ function Form({ info }: { info: Conversation }) {
   return (
     <form className="rules" onSubmit={(event) => void save(event)}>
       <Choices legend="What is kept" names={RETENTIONS} about={RETENTION} value={rules.retention} onPick={(retention) => set({ retention })} />
-      {rules.retention !== "full" && <p className="warning">Deleted words cannot be brought back. Summaries, notes and facts stay.</p>}
+      {rules.retention !== "full" && <p className="warning">Deleted text cannot be restored. Summaries, notes and facts stay.</p>}
       <fieldset>
         <legend>How long</legend>
         <label className="field">
@@ -62,28 +62,28 @@ function Form({ info }: { info: Conversation }) {
           </select>
         </label>
         <p className="hint">
-          {rules.ttl === null ? "It stays until somebody deletes it." : "Counted from its last change. Then it is gone with all its files; the log keeps that it was there, without a word of it."}
-          {info.expires_at && ` As it stands: ${momentOf(info.expires_at)}.`}
+          {rules.ttl === null ? "It stays until someone deletes it." : "Counted from its last change. Then it is deleted with all its files; the log keeps a record without content."}
+          {info.expires_at && ` At the moment: ${momentOf(info.expires_at)}.`}
         </p>
       </fieldset>
       <fieldset>
         <legend>Secrets and facts</legend>
-        <Switch title="Take out secrets" isOn={rules.redact} onChange={(redact) => set({ redact })}>
-          Addresses, phone and card numbers, passwords and keys become [email], [card] and so on before a new message is stored. Summaries, notes and facts never hold them anyway.
+        <Switch title="Redact secrets" isOn={rules.redact} onChange={(redact) => set({ redact })}>
+          Email addresses, phone and card numbers, passwords and keys become [email], [card] and so on before a new message is stored. Summaries, notes and facts never contain them.
         </Switch>
-        <Switch title="Take down facts" isOn={rules.facts} onChange={(facts) => set({ facts })}>
-          Who, what, since when: taken from what was said, whenever turns are summarised.
+        <Switch title="Extract facts" isOn={rules.facts} onChange={(facts) => set({ facts })}>
+          Who, what and since when, extracted whenever messages are summarised.
         </Switch>
       </fieldset>
-      <Choices legend="When older turns are summarised" names={STRATEGIES} about={STRATEGY} value={rules.strategy} onPick={(strategy) => set({ strategy })} />
+      <Choices legend="How older messages are summarised" names={STRATEGIES} about={STRATEGY} value={rules.strategy} onPick={(strategy) => set({ strategy })} />
       {rules.strategy !== "never" && (
         <fieldset>
           <legend className="sr-only">How often</legend>
           <div className="pair">
-            <Amount title="After so many turns" value={rules.trigger_turns} onChange={(trigger_turns) => set({ trigger_turns })} />
-            <Amount title="or so many tokens" value={rules.trigger_tokens} onChange={(trigger_tokens) => set({ trigger_tokens })} />
+            <Amount title="After this many messages" value={rules.trigger_turns} onChange={(trigger_turns) => set({ trigger_turns })} />
+            <Amount title="or this many tokens" value={rules.trigger_tokens} onChange={(trigger_tokens) => set({ trigger_tokens })} />
           </div>
-          <p className="hint">Whichever comes first. The older half is summarised; turns stay, unless you chose otherwise above.</p>
+          <p className="hint">Whichever comes first. The older half is summarised. Messages stay, unless you chose otherwise above.</p>
           {models.length > 0 && (
             <label className="field">
               <span>Summaries are written by</span>

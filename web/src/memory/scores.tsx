@@ -4,7 +4,7 @@ const PARTS: { [name: string]: string } = {
   lexical: "words",
   dense: "meaning",
   date: "date",
-  neighbour: "near a good one",
+  neighbour: "next to a match",
   session: "same session",
   speaker: "speaker named",
   length: "length",

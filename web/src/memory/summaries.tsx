@@ -42,13 +42,13 @@ export function Summaries({ conversation, onTurn }: TabProps) {
   );
 }
 
-const levelName = (level: number) => (level === 0 ? "of turns" : level === 1 ? "of summaries" : `of summaries, level ${level}`);
+const levelName = (level: number) => (level === 0 ? "of messages" : level === 1 ? "of summaries" : `of summaries, level ${level}`);
 
 /** The whole thread from left to right, with a row for each level. */
 function Strip({ summaries, total, onPick }: { summaries: Summary[]; total: number; onPick: (id: string) => void }) {
   const place = (from: number, through: number) => ({ left: `${(100 * from) / total}%`, width: `${(100 * (through - from)) / total}%` });
   return (
-    <div className="strip" role="group" aria-label="The conversation from its first to its last turn">
+    <div className="strip" role="group" aria-label="The conversation from its first to its last message">
       {levelsOf(summaries).map(([level, row]) => (
         <div key={level} className="strip-row">
           {row.map((one) => (
@@ -60,7 +60,7 @@ function Strip({ summaries, total, onPick }: { summaries: Summary[]; total: numb
           {level === 0 && <i className="strip-piece is-verbatim" title="word for word" style={place(coveredTo(row), total)} />}
         </div>
       ))}
-      <p className="strip-ends"><small>first turn</small><small>now</small></p>
+      <p className="strip-ends"><small>first message</small><small>now</small></p>
     </div>
   );
 }
@@ -69,7 +69,7 @@ function OneSummary({ branch: { summary, under }, onTurn }: { branch: Branch; on
   const toTurns = async () => {
     const turn = await turnAt(summary.from_seq);
     if (turn) onTurn(turn);
-    else showError("These turns are no longer there: only the summary is.");
+    else showError("These messages were deleted. Only the summary is left.");
   };
   return (
     <article className={`summary level-${Math.min(summary.level, 2)}`} id={`summary-${summary.id}`} tabIndex={-1} aria-label={`Summary ${levelName(summary.level)}, ${spanOf(summary.from_seq, summary.through_seq)}`}>
@@ -77,7 +77,7 @@ function OneSummary({ branch: { summary, under }, onTurn }: { branch: Branch; on
         <button type="button" className="link" title="Show them in the chat" onClick={() => void toTurns()}>{spanOf(summary.from_seq, summary.through_seq)}</button>
         <small>{levelName(summary.level)} · {counted(summary.token_count, "token")}</small>
       </header>
-      <p>{summary.text || "Being written anew, because something in it was deleted."}</p>
+      <p>{summary.text || "Being rewritten, because a message in it was deleted."}</p>
       <small>by {summary.model}, {momentOf(summary.created)}</small>
       {under.length > 0 && (
         <details>
@@ -91,5 +91,5 @@ function OneSummary({ branch: { summary, under }, onTurn }: { branch: Branch; on
 
 function Rest({ from, total }: { from: number; total: number }) {
   if (total <= from) return null;
-  return <li className="rest"><strong>{spanOf(from, total)}</strong> are not summarised: the model reads them word for word, as far as the budget goes.</li>;
+  return <li className="rest"><strong>{spanOf(from, total)}</strong> are not summarised. The model reads them in full, as far as the budget allows.</li>;
 }

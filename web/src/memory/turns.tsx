@@ -51,7 +51,7 @@ export function Turns({ places, onTurn, children }: {
             {shown.map(({ turn }) => <li key={turn}><TurnLine turn={turns.get(turn)} onTurn={onTurn} />{children?.(turn)}</li>)}
           </ul>
           {shown.length < places.length && (
-            <button type="button" className="link" onClick={() => setWhole(true)}>All {places.length} turns</button>
+            <button type="button" className="link" onClick={() => setWhole(true)}>All {places.length} messages</button>
           )}
         </>
       )}
@@ -62,7 +62,7 @@ export function Turns({ places, onTurn, children }: {
 /** The turn: undefined while loading, null if deleted. */
 export function TurnLine({ turn, onTurn }: { turn: Turn | null | undefined; onTurn: (turn: string) => void }) {
   if (turn === undefined) return <i className="ghost" />;
-  if (turn === null) return <p className="hint">This turn was deleted.</p>;
+  if (turn === null) return <p className="hint">This message was deleted.</p>;
   const isElsewhere = turn.conversation !== current.get().id;
   const body = (
     <>
@@ -79,7 +79,7 @@ export function brief(turn: Turn): string {
   if (text) return text.length > BRIEF ? `${text.slice(0, BRIEF)}…` : text;
   if (turn.tool_calls.length) return `Calls ${turn.tool_calls.map((call) => call.name).join(", ")}`;
   if (turn.tool_results.length) return "The result of a tool";
-  return turn.status === "forgotten" ? "This turn was deleted." : "Nothing but files";
+  return turn.status === "forgotten" ? "This message was deleted." : "Files only";
 }
 
 /** The turn at a position, loading earlier pages as needed. Null if there is none. */

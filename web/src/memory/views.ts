@@ -52,16 +52,20 @@ export const coveredTo = (summaries: Summary[]) => Math.max(0, ...summaries.map(
 
 export interface Entry {
   event: LogEvent;
-  /** How many events this entry stands for: streamed text is many events. */
+  /** How many events this entry stands for. */
   count: number;
 }
 
-/** Entries, newest first; streamed pieces of text are merged into one. */
+/** The start and the pieces of a streamed answer say nothing to a person: its end does. */
+const NOISE = new Set(["open", "chunk"]);
+
+/** Entries, newest first; the same of the same person in a row is one. */
 export function entriesOf(events: LogEvent[]): Entry[] {
   const entries: Entry[] = [];
-  for (const event of events) {
+  for (const event of events.filter((one) => !NOISE.has(one.kind))) {
     const last = entries.at(-1);
-    if (last && event.kind === "chunk" && last.event.kind === "chunk" && last.event.turn === event.turn) entries[entries.length - 1] = { event, count: last.count + 1 };
+    const isRepeated = last && event.kind === "prove" && last.event.kind === "prove";
+    if (isRepeated) entries[entries.length - 1] = { event, count: last.count + 1 };
     else entries.push({ event, count: 1 });
   }
   return entries.reverse();
@@ -69,23 +73,23 @@ export function entriesOf(events: LogEvent[]): Entry[] {
 
 const SAID: { [kind: string]: string } = {
   create: "opened the conversation",
-  append: "said something",
-  open: "began to write",
-  chunk: "wrote on",
-  commit: "finished writing",
-  abort: "broke off",
+  append: "sent a message",
+  prove: "recorded fingerprints",
+  archive: "archived older entries",
+  commit: "wrote an answer",
+  abort: "was interrupted",
   update: "changed the conversation",
   attach: "attached a file",
   switch: "went to another version",
   forget: "deleted something for good",
-  retire: "let go of the words that are summarised",
+  retire: "deleted text that was summarised",
   reset: "emptied the thread",
-  stop: "asked to stop",
-  summarize: "summarised turns",
+  stop: "stopped the answer",
+  summarize: "summarised messages",
   remember: "changed the notes",
-  extract_facts: "took down facts",
+  extract_facts: "extracted facts",
   forget_fact: "deleted a fact",
-  expire: "let the conversation end",
+  expire: "deleted the expired conversation",
   seal: "sealed the log",
 };
 

@@ -1,10 +1,13 @@
-/** The page: sidebar on the left, chat in the middle, memory panel or inspector on the right. */
+/** The page: sidebar on the left, chat or a page of the app in the middle, memory panel or inspector on the right. */
 
 import { lazy, Suspense, useEffect, useState } from "react";
 import { Chat } from "../chat/chat";
 import { History } from "../history/history";
 import * as conversations from "../state/conversations";
+import { Palette } from "../palette/palette";
+import { palette } from "../state/palette";
 import { closePanel, panel, sidebar } from "../state/panel";
+import type { PageName } from "../state/paths";
 import { navigate, route } from "../state/route";
 import { loadSession, session } from "../state/session";
 import { useStore } from "../state/store";
@@ -14,9 +17,10 @@ import { Boundary } from "./boundary";
 import { HelpDialog } from "./help";
 import { useShortcuts } from "./shortcuts";
 import { SignIn } from "./sign-in";
-import { Toasts } from "./toasts";
 import { ErrorBanner } from "./error-banner";
 
+const SettingsPage = lazy(() => import("../settings/page").then((module) => ({ default: module.SettingsPage })));
+const PersonPage = lazy(() => import("../person/page").then((module) => ({ default: module.PersonPage })));
 const MemoryPanel = lazy(() => import("../memory/panel").then((module) => ({ default: module.MemoryPanel })));
 const Inspector = lazy(() => import("../inspector/inspector").then((module) => ({ default: module.Inspector })));
 
@@ -25,7 +29,7 @@ export function App() {
   useEffect(() => void loadSession(), []);
   if (state.phase === "loading") return <div className="whole-page" role="status" aria-label="Loading" />;
   if (state.phase === "unreachable")
-    return <ErrorBanner title="No server" text={state.message} action="Try again" onAction={() => void loadSession()} />;
+    return <ErrorBanner title="Can't reach the server" text={state.message} action="Try again" onAction={() => void loadSession()} />;
   if (state.phase === "signed-out") return <SignIn message={state.message} />;
   return <Page />;
 }
@@ -33,22 +37,38 @@ export function App() {
 function Page() {
   const isListShown = useStore(sidebar, (one) => one);
   const where = useStore(route, (one) => one.conversation);
+  const page = useStore(route, (one) => one.page);
+  const isSearching = useStore(palette, (one) => one);
   const title = useStore(current, (one) => (one.info ? titleOf(one.info) : null));
   const [help, setHelp] = useState(false);
   useEffect(conversations.startSync, []);
-  useEffect(() => open(where), [where]);
-  useEffect(() => void (document.title = title ? `${title} · Palaver` : "Palaver"), [title]);
+  useEffect(() => {
+    if (!page) open(where); // a page of the app leaves the conversation as it is, so that going back is quick
+  }, [where, page]);
+  const name = page === "settings" ? "Settings" : page === "memory" ? "Your memory" : title;
+  useEffect(() => void (document.title = name ? `${name} · Palaver` : "Palaver"), [name]);
   useShortcuts({ help: () => setHelp(true) });
   return (
     <div className={`page ${isListShown ? "with-list" : ""}`}>
       <a className="skip" href="#message">Skip to the message box</a>
-      <History onHelp={() => setHelp(true)} />
-      {isListShown && <button type="button" className="veil" aria-label="Close the list" onClick={() => sidebar.set(false)} />}
-      <Chat />
-      <SidePanel />
-      <Toasts />
+      <History />
+      {isListShown && <button type="button" className="veil" aria-label="Close sidebar" onClick={() => sidebar.set(false)} />}
+      {page ? <AppPage page={page} /> : <><Chat /><SidePanel /></>}
+      {isSearching && <Palette />}
       <HelpDialog isOpen={help} onClose={() => setHelp(false)} />
     </div>
+  );
+}
+
+function AppPage({ page }: { page: PageName | "unknown" }) {
+  if (page === "unknown")
+    return <main className="chat"><ErrorBanner isWhole={false} icon="search" title="Page not found" text="There is nothing at this address." action="New chat" onAction={() => navigate(null)} /></main>;
+  return (
+    <Boundary key={page}>
+      <Suspense fallback={<main className="app-page"><p className="panel-wait" role="status">Loading…</p></main>}>
+        {page === "settings" ? <SettingsPage /> : <PersonPage />}
+      </Suspense>
+    </Boundary>
   );
 }
 

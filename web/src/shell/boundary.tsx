@@ -13,7 +13,7 @@ export class Boundary extends Component<{ children: ReactNode; isWhole?: boolean
     if (!this.state.hasFailed) return this.props.children;
     return (
       <ErrorBanner
-        isWhole={this.props.isWhole ?? false} title="This part failed" text="The server may have a newer version. What you wrote is stored."
+        isWhole={this.props.isWhole ?? false} title="Something went wrong" text="The server may have been updated. Your messages are stored. Reload the page."
         action="Reload" onAction={() => location.reload()}
       />
     );

@@ -3,8 +3,8 @@ import { IconButton } from "./icons";
 
 /** A native dialog element: traps the focus, closes on Escape, and restores the focus. */
 export function Dialog({
-  title, isOpen, onClose, children,
-}: { title: string; isOpen: boolean; onClose: () => void; children: ReactNode }) {
+  title, isOpen, onClose, children, isWide = false,
+}: { title: string; isOpen: boolean; onClose: () => void; children: ReactNode; isWide?: boolean }) {
   const element = useRef<HTMLDialogElement>(null);
   const name = useId();
   useEffect(() => {
@@ -13,13 +13,13 @@ export function Dialog({
   }, [isOpen]);
   return (
     <dialog
-      ref={element} className="dialog" aria-labelledby={name} onClose={onClose}
+      ref={element} className={isWide ? "dialog is-wide" : "dialog"} aria-labelledby={name} onClose={onClose}
       onClick={(event) => event.target === element.current && onClose()}
     >
       {isOpen && (
         <div className="dialog-body">
           <header className="panel-head">
-            <h2 id={name}>{title}</h2>
+            <h2 id={name} dir="auto">{title}</h2>
             <IconButton icon="close" label="Close" onClick={onClose} />
           </header>
           {children}

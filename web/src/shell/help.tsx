@@ -3,15 +3,21 @@ import { SHORTCUTS } from "./shortcuts";
 
 export function HelpDialog({ isOpen, onClose }: { isOpen: boolean; onClose: () => void }) {
   return (
-    <Dialog title="Keys" isOpen={isOpen} onClose={onClose}>
-      <dl className="keys">
-        {SHORTCUTS.map(([keys, what]) => (
-          <div key={keys}>
-            <dt>{keys.split(" ").map((key, at) => (/^[A-Z⌘↑↓/]/.test(key) ? <kbd key={at}>{key}</kbd> : ` ${key} `))}</dt>
-            <dd>{what}</dd>
-          </div>
-        ))}
-      </dl>
+    <Dialog title="Keyboard shortcuts" isOpen={isOpen} onClose={onClose}>
+      <Shortcuts />
     </Dialog>
+  );
+}
+
+export function Shortcuts() {
+  return (
+    <dl className="keys">
+      {SHORTCUTS.map(([keys, what]) => (
+        <div key={what}>
+          <dt>{keys.map((key, at) => (/^[a-z]/.test(key) ? <small key={at}> {key} </small> : <kbd key={at}>{key}</kbd>))}</dt>
+          <dd>{what}</dd>
+        </div>
+      ))}
+    </dl>
   );
 }

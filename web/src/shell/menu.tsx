@@ -6,6 +6,7 @@ export interface MenuItem {
   label: string;
   icon: IconName;
   run: () => void;
+  isDanger?: boolean;
 }
 
 /** A button with a menu. It is a popover, so the browser closes it on Escape or an outside click. */
@@ -34,7 +35,7 @@ export function Menu({ label, items, icon = "more" }: { label: string; items: Me
       >
         {items.map((item) => (
           <button
-            key={item.label} type="button" role="menuitem"
+            key={item.label} type="button" role="menuitem" className={item.isDanger ? "is-danger" : ""}
             onClick={() => {
               box.current?.hidePopover();
               item.run();

@@ -2,23 +2,27 @@
 
 import { useEffect } from "react";
 import { conversations } from "../state/conversations";
+import { openPalette } from "../state/palette";
 import { closePanel, leaveList, panel, showMemory, sidebar } from "../state/panel";
 import { navigate, route } from "../state/route";
 import { isBusy, stopAnswer, current } from "../state/current-conversation";
 
 const isMac = /Mac|iPhone|iPad/.test(navigator.userAgent);
-const MOD = isMac ? "⌘" : "Ctrl";
+export const MOD = isMac ? "⌘" : "Ctrl";
 
-export const SHORTCUTS: [string, string][] = [
-  [`${MOD} Shift O`, "New chat"],
-  [`${MOD} K`, "Search"],
-  ["Alt ↑ / Alt ↓", "Previous or next conversation"],
-  [`${MOD} B`, "Show or hide the list"],
-  ["Alt M", "Memory of this conversation"],
-  ["Esc", "Stop the answer, or close what is open"],
-  ["Enter", "Send; with Shift a new line"],
-  ["↑ in an empty message", "Edit your last message"],
-  [`${MOD} /`, "This list"],
+/** The keys, and what they do. "or" and "in an empty message" are words between keys. */
+export const SHORTCUTS: [string[], string][] = [
+  [[MOD, "Shift", "O"], "New chat"],
+  [[MOD, "K"], "Search chats, messages and commands"],
+  [["Alt", "↑", "or", "Alt", "↓"], "Previous or next conversation"],
+  [[MOD, "B"], "Open or close the sidebar"],
+  [["Alt", "M"], "Memory of this conversation"],
+  [["Esc"], "Stop the answer, or close what is open"],
+  [["Enter"], "Send"],
+  [["Shift", "Enter"], "New line"],
+  [["↑", "in an empty message"], "Edit your last message"],
+  [["F2"], "Rename the conversation in the list"],
+  [[MOD, "/"], "This list"],
 ];
 
 export function focusMessage(): void {
@@ -31,17 +35,14 @@ export function newChat(): void {
   focusMessage();
 }
 
-function search(): void {
-  sidebar.set(true);
-  requestAnimationFrame(() => document.getElementById("search")?.focus());
-}
-
 /** Open the next or previous conversation in the list; from a new chat, the first one. */
 function step(by: number): void {
   const { items } = conversations.get();
   const here = items.findIndex((one) => one.id === route.get().conversation);
   const next = items[here < 0 ? 0 : here + by];
-  if (next) navigate(next.id);
+  if (!next) return;
+  navigate(next.id);
+  focusMessage();
 }
 
 function escape(): boolean {
@@ -76,7 +77,7 @@ function actionOf(event: KeyboardEvent, help: () => void): (() => unknown) | und
     return () => escape() || undefined;
   if (!(isMac ? event.metaKey : event.ctrlKey)) return undefined;
   if (event.shiftKey) return key === "o" ? done(newChat) : undefined;
-  if (key === "k") return done(search);
+  if (key === "k") return done(openPalette);
   if (key === "b") return done(() => sidebar.set(!sidebar.get()));
   if (key === "/") return done(help);
   return undefined;

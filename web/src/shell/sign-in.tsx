@@ -17,7 +17,7 @@ export function SignIn({ message }: { message: string }) {
       <form className="sign-in" onSubmit={(event) => void submit(event)}>
         <img src="/favicon.svg" alt="" width="44" height="44" />
         <h1>Sign in to Palaver</h1>
-        <label htmlFor="key">Key or token</label>
+        <label htmlFor="key">Access key</label>
         <input
           id="key" type="password" autoComplete="current-password" autoFocus required spellCheck={false} value={value}
           onChange={(event) => setValue(event.target.value)} aria-describedby="key-help" aria-invalid={Boolean(message)}
@@ -29,7 +29,7 @@ export function SignIn({ message }: { message: string }) {
         </label>
         <button type="submit" className="button is-main" disabled={busy || !value.trim()}>{busy ? "Signing in…" : "Sign in"}</button>
         <p id="key-help" className="hint">
-          A key from <code>palaver keys create NAME</code>, or a JWT that this server accepts.
+          A key from <code>palaver keys create NAME</code>, or a JSON Web Token that this server accepts.
         </p>
       </form>
     </main>

@@ -1,8 +1,9 @@
 /** The list of conversations. Changes are shown at once and undone with a message if the server rejects them. */
 
 import { adviceOf, Problem } from "../api/client";
-import type { Conversation } from "../api/types";
+import type { Conversation, Fields } from "../api/types";
 import * as api from "../api/verbs";
+import { inListOrder, isArchived, isPinned, withPlaceKept } from "./placement";
 import { navigate, route } from "./route";
 import { Store } from "./store";
 import { titleOf } from "./titles";
@@ -26,6 +27,8 @@ interface Deletion {
   conversation: Conversation;
   timer: ReturnType<typeof setTimeout>;
   toast: number;
+  /** It was open when it was deleted: undoing opens it again. */
+  wasOpen: boolean;
   /** The request was sent: too late to undo. */
   isSent: boolean;
 }
@@ -35,7 +38,7 @@ interface Deletion {
 export async function load(): Promise<void> {
   try {
     const page = await api.listConversations(PAGE);
-    conversations.set({ phase: "ready", problem: "", items: withoutDeleted(page.items), next: page.next });
+    conversations.set({ phase: "ready", problem: "", items: mergeConversations([], page.items), next: page.next });
   } catch (problem) {
     conversations.patch({ phase: "failed", problem: adviceOf(problem) });
   }
@@ -78,7 +81,7 @@ const withoutDeleted = (items: Conversation[]) => items.filter((one) => !deletio
 function mergeConversations(items: Conversation[], news: Conversation[]): Conversation[] {
   const all = new Map(items.map((one) => [one.id, one]));
   for (const one of news) all.set(one.id, one);
-  return withoutDeleted([...all.values()]).sort((a, b) => (a.updated < b.updated ? 1 : a.updated > b.updated ? -1 : 0));
+  return withoutDeleted([...all.values()]).sort(inListOrder);
 }
 
 /** Add a conversation, or update it. */
@@ -97,21 +100,46 @@ export function notifyOtherTabs(): void {
 export async function rename(id: string, title: string): Promise<boolean> {
   const before = conversations.get().items.find((one) => one.id === id);
   if (!before || !title.trim() || title === before.title) return true;
-  replace({ ...before, title });
+  return change({ ...before, title }, { title: title.trim(), metadata: withPlaceKept(before) }, "The title was not changed.");
+}
+
+export function pin(conversation: Conversation): Promise<boolean> {
+  return changeMetadata(conversation, { pinned: !isPinned(conversation) });
+}
+
+/** Take a conversation out of the list, or put it back. Archiving the open one leads to a new chat. */
+export async function archive(conversation: Conversation): Promise<void> {
+  const isBack = isArchived(conversation);
+  if (!(await changeMetadata(conversation, { archived: !isBack, pinned: false })) || isBack) return;
+  const wasOpen = route.get().conversation === conversation.id;
+  if (wasOpen) navigate(null);
+  const undo = () => {
+    const now = conversations.get().items.find((one) => one.id === conversation.id);
+    if (now) void changeMetadata(now, { archived: false });
+    if (wasOpen) navigate(conversation.id);
+  };
+  showMessage(`Archived “${titleOf(conversation)}”.`, { action: { label: "Undo", run: undo } });
+}
+
+/** Change metadata of a conversation without moving it in the list. */
+export function changeMetadata(conversation: Conversation, changes: Fields): Promise<boolean> {
+  const metadata = withPlaceKept(conversation, changes);
+  return change({ ...conversation, metadata }, { metadata }, "The change was not saved.");
+}
+
+/** Show a change at once, send it, and take it back if the server rejects it. Returns whether it was stored. */
+export async function change(changed: Conversation, fields: Fields, failure: string): Promise<boolean> {
+  const before = conversations.get().items.find((one) => one.id === changed.id);
+  put(changed);
   try {
-    put(await api.updateConversation(id, { title: title.trim() }));
+    put(await api.updateConversation(changed.id, fields));
     notifyOtherTabs();
     return true;
   } catch (problem) {
-    replace(before);
-    showError(`The title was not changed. ${adviceOf(problem)}`);
+    if (before) put(before);
+    showError(`${failure} ${adviceOf(problem)}`);
     return false;
   }
-}
-
-function replace(conversation: Conversation): void {
-  const { items } = conversations.get();
-  conversations.patch({ items: items.map((one) => (one.id === conversation.id ? conversation : one)) });
 }
 
 /** Remove a conversation from the list now, and delete it on the server after five seconds unless undone. */
@@ -122,9 +150,10 @@ export function remove(conversation: Conversation): void {
     action: { label: "Undo", run: () => deletions.get(id)?.isSent || undoDeletion(id) },
   });
   const timer = setTimeout(() => void deleteNow(id), UNDO_SECONDS * 1_000);
-  deletions.set(id, { conversation, toast, timer, isSent: false });
+  const wasOpen = route.get().conversation === id;
+  deletions.set(id, { conversation, toast, timer, wasOpen, isSent: false });
   conversations.patch({ items: withoutDeleted(conversations.get().items) });
-  if (route.get().conversation === id) navigate(null);
+  if (wasOpen) navigate(null);
 }
 
 function undoDeletion(id: string): void {
@@ -134,6 +163,7 @@ function undoDeletion(id: string): void {
   dismiss(entry.toast);
   deletions.delete(id);
   put(entry.conversation);
+  if (entry.wasOpen && !route.get().conversation) navigate(id);
 }
 
 async function deleteNow(id: string): Promise<void> {
@@ -150,6 +180,12 @@ async function deleteNow(id: string): Promise<void> {
     undoDeletion(id);
     showError(`“${titleOf(entry.conversation)}” was not deleted. ${adviceOf(problem)}`);
   }
+}
+
+/** Delete a conversation without words and without a message about it. */
+export function discard(id: string): void {
+  conversations.patch({ items: conversations.get().items.filter((one) => one.id !== id) });
+  api.deleteConversation(id).catch(() => undefined); // it stays out of the list all the same
 }
 
 /** Send pending deletions now, because the page is closing and they can no longer be undone. */

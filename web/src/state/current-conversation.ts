@@ -5,9 +5,10 @@ import type { Attachment, Branch, Conversation, Turn } from "../api/types";
 import * as api from "../api/verbs";
 import { follow } from "../sse/follow";
 import { type Message, messagesOf } from "../sse/parser";
-import { put, notifyOtherTabs } from "./conversations";
+import { change, discard, put, notifyOtherTabs } from "./conversations";
 import { keepDraft, moveDraft, readDraft } from "./drafts";
 import { afterFrames, type Need, NO_THREAD, type Thread, threadOf, withTurn } from "./frames";
+import { isEmpty, withPlaceKept } from "./placement";
 import { navigate, route } from "./route";
 import { Store } from "./store";
 import { textOf } from "./text";
@@ -16,6 +17,7 @@ import { isAnswerRunning } from "./views";
 
 const PAGE = 30;
 const MOST = 1_000;
+const AGAIN = 3_000; // milliseconds until a conversation that could not be opened is tried again
 
 /** A message being sent: shown at once, and replaced by the stored turn when the live feed delivers it. */
 export interface OutgoingMessage {
@@ -24,6 +26,12 @@ export interface OutgoingMessage {
   attachments: Attachment[];
   replaces?: string;
   failed: string | null;
+}
+
+export interface QueuedMessage {
+  key: string;
+  message: string;
+  attachments: Attachment[];
 }
 
 export interface CurrentConversation {
@@ -37,6 +45,10 @@ export interface CurrentConversation {
   older: string | null;
   branches: Branch[];
   outgoing: OutgoingMessage | null;
+  /** Messages written while an answer was running: sent one after the other when it has ended. */
+  queue: QueuedMessage[];
+  /** The model chosen for this conversation, or null for the server's default. */
+  model: string | null;
   /** An edit that could not be sent and is open in its form again. */
   unsentEdit: OutgoingMessage | null;
   /** An answer requested by this tab is running. */
@@ -52,7 +64,7 @@ export interface CurrentConversation {
 const MEMORY_EVENTS = new Set(["remember", "summarize", "extract_facts", "forget_fact", "forget", "retire", "reset"]);
 
 const NEW: CurrentConversation = {
-  visit: 0, id: null, phase: "new", problem: "", info: null, thread: NO_THREAD, older: null, branches: [], outgoing: null, unsentEdit: null,
+  visit: 0, id: null, phase: "new", problem: "", info: null, thread: NO_THREAD, older: null, branches: [], outgoing: null, queue: [], model: null, unsentEdit: null,
   busy: false, thinking: "", failure: null, live: true,
   memoryVersion: 0,
 };
@@ -72,6 +84,7 @@ const isNow = (mine: number) => mine === round;
 export function open(id: string | null): void {
   if (id === current.get().id) return;
   saveUnsentDraft(current.get());
+  discardIfEmpty(current.get());
   visit++;
   round++;
   unfollow();
@@ -84,6 +97,12 @@ function saveUnsentDraft({ id, outgoing }: CurrentConversation): void {
   if (outgoing?.failed && !outgoing.replaces && !readDraft(id)) keepDraft(id, outgoing.message);
 }
 
+/** Delete a chat that was made for a file and left without a message. */
+function discardIfEmpty({ info, outgoing, thread, phase }: CurrentConversation): void {
+  if (info && madeHere.has(info.id) && phase === "ready" && isEmpty(info) && !outgoing && !thread.turns.length) discard(info.id);
+}
+const madeHere = new Set<string>(); // conversations created by this tab
+
 /** Load the turns, then follow from the event number they came with, so that nothing is missed. */
 async function read(id: string, limit: number): Promise<void> {
   const mine = round;
@@ -92,23 +111,26 @@ async function read(id: string, limit: number): Promise<void> {
       api.listTurns(id, Math.min(limit, MOST)), api.getConversation(id), api.listBranches(id),
     ]);
     if (!isNow(mine)) return;
-    current.patch({ phase: "ready", thread: threadOf(page.items), older: page.older, info, branches, live: true });
+    const model = current.get().model ?? info.model;
+    current.patch({ phase: "ready", thread: threadOf(page.items), older: page.older, info, branches, model, live: true });
     put(info);
     startFollowing(id, page.last_event);
   } catch (problem) {
     if (!isNow(mine)) return;
     const isGone = problem instanceof Problem && (problem.status === 404 || problem.status === 410);
     current.patch({ phase: isGone ? "gone" : "failed", problem: adviceOf(problem) });
+    if (!isGone && isTemporary(problem)) setTimeout(() => isNow(mine) && reopen(), AGAIN);
   }
 }
+
+const isTemporary = (problem: unknown) => problem instanceof Problem && (problem.status === 0 || problem.status >= 500);
 
 export function reopen(): void {
   const { id } = current.get();
   if (!id) return;
   round++;
   unfollow();
-  current.patch({ phase: "loading", problem: "" });
-  void read(id, PAGE);
+  void read(id, PAGE); // the message that it could not be opened stays until it can
 }
 
 /** Load the previous page. Returns whether there was one. */
@@ -229,7 +251,9 @@ export function ensureConversation(): Promise<string> {
 
 async function create(): Promise<string> {
   const mine = visit;
-  const info = await api.createConversation();
+  const { model } = current.get();
+  const info = await api.createConversation(model ? { model } : {});
+  madeHere.add(info.id);
   put(info);
   if (mine !== visit) return info.id;
   moveDraft(info.id);
@@ -241,24 +265,54 @@ async function create(): Promise<string> {
 
 /** Returns whether a message may be sent now; if not, shows why. */
 function requireIdle(): boolean {
-  if (isBusy(current.get())) showMessage("There is an answer in the making. Wait for it, or stop it.");
+  if (isBusy(current.get())) showMessage("An answer is being written. Wait for it, or stop it.");
   return !isBusy(current.get());
 }
 
-export function ask(message: string, attachments: Attachment[], model?: string, replaces?: string): Promise<void> {
-  const outgoing: OutgoingMessage = { key: crypto.randomUUID(), message, attachments, failed: null, ...(replaces && { replaces }) };
-  return sendOutgoing(outgoing, model);
+export function ask(message: string, attachments: Attachment[], replaces?: string): Promise<void> {
+  return sendOutgoing({ key: crypto.randomUUID(), message, attachments, failed: null, ...(replaces && { replaces }) });
+}
+
+/** Keep a message until the running answer has ended. */
+export function enqueue(message: string, attachments: Attachment[]): void {
+  current.patch({ queue: [...current.get().queue, { key: crypto.randomUUID(), message, attachments }] });
+}
+
+/** Remove a message from the queue. Returns it, for the composer. */
+export function dequeue(key: string): QueuedMessage | null {
+  const { queue } = current.get();
+  current.patch({ queue: queue.filter((one) => one.key !== key) });
+  return queue.find((one) => one.key === key) ?? null;
+}
+
+/** Send the first message of the queue, unless something has to be decided first. */
+export function sendQueued(): void {
+  const now = current.get();
+  const [first, ...queue] = now.queue;
+  if (!first || isBusy(now) || now.failure || now.outgoing || now.thread.cut) return;
+  current.patch({ queue });
+  void sendOutgoing({ ...first, failed: null });
+}
+
+/** Choose the model of this conversation, for this answer and later ones. */
+export function chooseModel(model: string): void {
+  current.patch({ model });
+  const { info } = current.get();
+  if (!info) return; // stored when the chat becomes a conversation
+  const changed = { ...info, model, metadata: withPlaceKept(info) };
+  current.patch({ info: changed });
+  void change(changed, { model, metadata: changed.metadata }, "The model was not saved for this conversation.");
 }
 
 /** Send the failed message again with the same idempotency key, so that it is stored once. */
-export function resend(model?: string): Promise<void> {
+export function resend(): Promise<void> {
   const { outgoing } = current.get();
-  return outgoing ? sendOutgoing({ ...outgoing, failed: null }, model) : Promise.resolve();
+  return outgoing ? sendOutgoing({ ...outgoing, failed: null }) : Promise.resolve();
 }
 
-async function sendOutgoing(outgoing: OutgoingMessage, model?: string): Promise<void> {
+async function sendOutgoing(outgoing: OutgoingMessage): Promise<void> {
   if (!requireIdle()) return;
-  const { thread } = current.get();
+  const { thread, model } = current.get();
   const replaced = thread.turns.find((one) => one.id === outgoing.replaces);
   const turns = replaced ? thread.turns.filter((one) => one.position < replaced.position) : thread.turns;
   current.patch({ outgoing, failure: null, thinking: "", thread: { ...thread, turns, cut: null } });
@@ -272,20 +326,20 @@ async function sendOutgoing(outgoing: OutgoingMessage, model?: string): Promise<
 }
 
 /** Request an answer to the thread as it is: after a failure, or if the page was closed before the answer came. */
-export async function requestAnswer(model?: string): Promise<void> {
+export async function requestAnswer(): Promise<void> {
   if (!requireIdle()) return;
-  const { id } = current.get();
+  const { id, model } = current.get();
   current.patch({ failure: null, thinking: "", thread: { ...current.get().thread, cut: null } });
   return runAnswer(() => api.generate(id!, model ? { model } : {}));
 }
 
-export async function regenerate(turn: string, model?: string): Promise<void> {
+export async function regenerate(turn: string): Promise<void> {
   if (!requireIdle()) return;
-  const { id, thread } = current.get();
+  const { id, thread, model } = current.get();
   const place = thread.turns.findIndex((one) => one.id === turn);
   const question = thread.turns.slice(0, place + 1).findLastIndex((one) => one.role === "user");
   current.patch({ failure: null, thinking: "", thread: { ...thread, turns: thread.turns.slice(0, question + 1), cut: null } });
-  return runAnswer(() => api.regenerate(id!, turn, model), () => void reload(id!));
+  return runAnswer(() => api.regenerate(id!, turn, model ?? undefined), () => void reload(id!));
 }
 
 /**
@@ -327,7 +381,7 @@ const withQuestion = (thread: Thread, turn: Turn) =>
 function fail(problem: unknown, isStarted: boolean, putBack?: () => void): void {
   const { outgoing, id } = current.get();
   if (isStarted && !(problem instanceof Problem)) return; // connection lost; the live feed goes on
-  if (putBack) showError(`There is no new answer. ${adviceOf(problem)}`);
+  if (putBack) showError(`No new answer. ${adviceOf(problem)}`);
   else if (outgoing) current.patch({ outgoing: { ...outgoing, failed: adviceOf(problem) } });
   else current.patch({ failure: adviceOf(problem), thinking: "" });
   if (id && outgoing?.replaces) void reload(id);
@@ -350,7 +404,7 @@ export async function stopAnswer(): Promise<void> {
   try {
     await api.stop(id);
   } catch (problem) {
-    showError(`It could not be stopped. ${adviceOf(problem)}`);
+    showError(`The answer could not be stopped. ${adviceOf(problem)}`);
   }
 }
 

@@ -1,6 +1,6 @@
 /** The current route. */
 
-import { parseRoute, pathTo, type Route } from "./paths";
+import { type PageName, pageTo, parseRoute, pathTo, type Route } from "./paths";
 import { Store } from "./store";
 
 const here = () => parseRoute(location.pathname, location.hash);
@@ -13,4 +13,19 @@ export function navigate(conversation: string | null, options: { replace?: boole
   route.set(here());
 }
 
+/** Open a page of the app. */
+export function navigatePage(page: PageName, section?: string): void {
+  const path = pageTo(page, section);
+  if (path !== location.pathname + location.hash) history.pushState(null, "", path);
+  route.set(here());
+}
+
 addEventListener("popstate", () => route.set(here()));
+
+let last: string | null = route.get().conversation; // the conversation that was open before a page of the app
+route.subscribe(() => {
+  if (!route.get().page) last = route.get().conversation;
+});
+
+/** Leave a page of the app: back to the conversation, or to a new chat. */
+export const goBack = () => navigate(last);

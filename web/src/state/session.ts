@@ -45,11 +45,13 @@ export function signOut(): void {
   location.assign("/");
 }
 
+/** Whether the caller may manage models here: an administrator, on a server that keeps them. */
+export const canManage = (settings: Settings) => settings.caller.rights.includes("admin") && settings.models.manageable === true;
 export const isOffline = (settings: Settings) => settings.models.default === "offline";
 
 // The key was revoked while the page was open.
 onUnauthorized(() => {
   if (session.get().phase !== "ready") return;
   wasUnauthorized = true;
-  showSignIn(new Problem(401, "", "This key or token is no longer accepted"));
+  showSignIn(new Problem(401, "", "This key is no longer accepted"));
 });

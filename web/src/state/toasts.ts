@@ -6,6 +6,8 @@ export interface Toast {
   id: number;
   text: string;
   isProblem: boolean;
+  /** How long it stays; a line at its foot shows the time left. */
+  seconds: number;
   action?: { label: string; run: () => void };
 }
 
@@ -15,7 +17,7 @@ export const toasts = new Store<Toast[]>([]);
 
 export function showMessage(text: string, options: Partial<Omit<Toast, "id" | "text">> & { seconds?: number } = {}): number {
   const { seconds = SECONDS, ...rest } = options;
-  const toast: Toast = { id: ++count, text, isProblem: false, ...rest };
+  const toast: Toast = { id: ++count, text, isProblem: false, seconds, ...rest };
   toasts.set([...toasts.get(), toast]);
   if (seconds > 0) setTimeout(() => dismiss(toast.id), seconds * 1_000);
   return toast.id;

@@ -23,14 +23,25 @@ TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
     ".md": "text/plain; charset=utf-8",
+    ".woff2": "font/woff2",
 }
 PACKED = {".br": "br", ".gz": "gzip"}  # the smaller one first
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
-    "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self' blob:; "
+    "connect-src 'self'; frame-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
-# Files named by their hash never change; all others are revalidated.
-FOREVER, ASK = "public, max-age=31536000, immutable", "no-cache"
+# Diagrams are drawn in a sandboxed frame of an opaque origin: its own script, and nothing that could be asked or loaded.
+DIAGRAM = "diagram.html"
+DIAGRAM_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; sandbox allow-scripts; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+# Addresses of the app. What they show is decided in the browser.
+ADDRESSES = ("/", "/c/{conversation}", "/settings", "/memory")
+# Below these, an unknown address is an error for a program; elsewhere it is a person's, and the app says so.
+PROGRAMS = ("/api/", "/v1/", "/mcp", "/.well-known/", "/assets/")
+# Files named by their hash never change; all others are revalidated. The frame's address names the version.
+FOREVER, ASK, A_DAY = "public, max-age=31536000, immutable", "no-cache", "public, max-age=86400"
 PICTURE = "body{margin:0}img{display:block;margin:auto;max-width:100%;max-height:100vh}"
 PICTURE_HASH = base64.b64encode(hashlib.sha256(PICTURE.encode()).digest()).decode()
 
@@ -67,14 +78,34 @@ def add_pages(app: FastAPI, files: dict[str, StaticFile]) -> bool:
     if "index.html" not in files:
         return False
 
-    for address in ("/", "/c/{conversation}"):
-        headers = {"Cache-Control": ASK, "Content-Security-Policy": POLICY}
+    headers = {"Cache-Control": ASK, "Content-Security-Policy": POLICY}
+    for address in ADDRESSES:
         app.add_api_route(address, _serve(files["index.html"], headers), include_in_schema=False)
     for path, file in files.items():
-        headers = {"Cache-Control": FOREVER if path.startswith("assets/") else ASK}
-        app.add_api_route(f"/{path}", _serve(file, headers), include_in_schema=False)
+        app.add_api_route(f"/{path}", _serve(file, _headers(path)), include_in_schema=False)
     app.add_api_route("/image", show_picture, include_in_schema=False)
+    app.state.unknown_page = lambda request: _unknown(request, files["index.html"], headers)
     return True
+
+
+def _headers(path: str) -> dict[str, str]:
+    if path == DIAGRAM:
+        return {
+            "Cache-Control": A_DAY,
+            "Content-Security-Policy": DIAGRAM_POLICY,
+            "X-Frame-Options": "SAMEORIGIN",
+        }
+    return {"Cache-Control": FOREVER if path.startswith("assets/") else ASK}
+
+
+def _unknown(request: Request, page: StaticFile, headers: dict[str, str]) -> Response | None:
+    """Return the app for an unknown address that a person opened; it says that there is nothing. None for programs."""
+    opened = request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
+    if not opened or request.url.path.startswith(PROGRAMS):
+        return None
+    response = page.respond(request, headers)
+    response.status_code = 404
+    return response
 
 
 def _serve(file: StaticFile, headers: dict[str, str]) -> Callable[[Request], Awaitable[Response]]:

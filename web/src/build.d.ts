@@ -1,0 +1,2 @@
+/** Names the version of the page that draws diagrams. */
+declare const __BUILD__: string;

@@ -1,0 +1,5 @@
+import { AppPage } from "../shell/app-page";
+
+export function PersonPage() {
+  return <AppPage title="Your memory"><p>…</p></AppPage>;
+}
