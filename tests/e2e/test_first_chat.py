@@ -34,9 +34,11 @@ def test_a_first_chat_needs_nothing_and_says_so(offline: App) -> None:
 def test_how_to_add_a_model_is_one_click_away(offline: App) -> None:
     tab = offline.tab()
     tab.button("Connect a model").click()
-    expect(tab.page.get_by_role("form", name="Add a model")).to_be_visible()
-    tab.button("Close").click()
-    expect(tab.message).to_be_visible()
+    dialog = tab.page.get_by_role("dialog", name="Connect a model")
+    expect(dialog).to_contain_text("OPENAI_API_KEY")
+    expect(dialog).to_contain_text("palaver serve --model")
+    tab.page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
 
 
 def test_an_idea_is_put_into_the_message_box(offline: App) -> None:

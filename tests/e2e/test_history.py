@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 import palaver
 from palaver.testing import FakeClock
-from tests.e2e.conftest import done, words
+from tests.e2e.conftest import done
 
 NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
 

@@ -10,7 +10,7 @@ import { focusMessage } from "../shell/shortcuts";
 import { keepDraft, readDraft } from "../state/drafts";
 import { session } from "../state/session";
 import { useStore } from "../state/store";
-import { ask, chooseModel, dequeue, enqueue, isBusy, sendQueued, stopAnswer, current } from "../state/current-conversation";
+import { ask, chooseModel, dequeue, enqueue, isBusy, modelOf, sendQueued, stopAnswer, current } from "../state/current-conversation";
 import { sizeOf } from "./preview";
 import type { Upload, useUploads } from "./uploads";
 
@@ -149,7 +149,7 @@ function useAutoHeight(text: string) {
 /** The model of this conversation. It is remembered with the conversation. */
 function ModelPicker() {
   const models = useStore(session, (one) => (one.phase === "ready" ? one.settings.models : null));
-  const chosen = useStore(current, (one) => one.model);
+  const chosen = useStore(current, modelOf);
   if (!models) return null;
   const value = chosen && models.names.includes(chosen) ? chosen : models.default;
   if (models.names.length < 2) return <span className="model-name">{nameOf(value)}</span>;

@@ -1,4 +1,4 @@
-/** What can be done with a conversation: the same in its row and in its header. */
+/** The menu of a conversation: the same in its row and in its header. */
 
 import type { Conversation } from "../api/types";
 import type { MenuItem } from "../shell/menu";

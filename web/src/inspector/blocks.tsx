@@ -35,7 +35,7 @@ export function Account(props: AccountProps) {
   );
 }
 
-/** What the words of this panel mean, and how the prompt was made. */
+/** Explains the terms of this panel, and how the prompt was made. */
 function Terms({ explanation: { policy, counter, recall } }: { explanation: Explanation }) {
   return (
     <details className="terms">

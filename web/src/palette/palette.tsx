@@ -56,7 +56,7 @@ export function Palette() {
       <div className="palette-field">
         <Icon name="search" size={16} />
         <input
-          type="search" role="combobox" aria-expanded="true" aria-controls={list} aria-activedescendant={options.length ? `${list}-${chosen}` : undefined}
+          type="text" role="combobox" aria-expanded="true" aria-controls={list} aria-activedescendant={options.length ? `${list}-${chosen}` : undefined}
           aria-label="Search conversations" placeholder="Search chats and messages, or type a command" autoFocus value={words} dir="auto"
           onChange={(event) => setWords(event.target.value)} onKeyDown={onKey}
         />

@@ -1,4 +1,4 @@
-/** What the palette finds: commands, chats by title, and messages. */
+/** Search of the palette: chats by title, and messages. */
 
 import type { Conversation, Found } from "../api/types";
 import { searchConversations } from "../api/verbs";

@@ -47,7 +47,7 @@ export interface CurrentConversation {
   outgoing: OutgoingMessage | null;
   /** Messages written while an answer was running: sent one after the other when it has ended. */
   queue: QueuedMessage[];
-  /** The model chosen for this conversation, or null for the server's default. */
+  /** The model chosen before the conversation was there; afterwards it is part of `info`. */
   model: string | null;
   /** An edit that could not be sent and is open in its form again. */
   unsentEdit: OutgoingMessage | null;
@@ -111,8 +111,9 @@ async function read(id: string, limit: number): Promise<void> {
       api.listTurns(id, Math.min(limit, MOST)), api.getConversation(id), api.listBranches(id),
     ]);
     if (!isNow(mine)) return;
-    const model = current.get().model ?? info.model;
-    current.patch({ phase: "ready", thread: threadOf(page.items), older: page.older, info, branches, model, live: true });
+    const { model } = current.get();
+    current.patch({ phase: "ready", thread: threadOf(page.items), older: page.older, info, branches, live: true });
+    if (model) chooseModel(model);
     put(info);
     startFollowing(id, page.last_event);
   } catch (problem) {
@@ -257,7 +258,7 @@ async function create(): Promise<string> {
   put(info);
   if (mine !== visit) return info.id;
   moveDraft(info.id);
-  current.patch({ id: info.id, info, phase: "ready" });
+  current.patch({ id: info.id, info, phase: "ready", model: null });
   if (!route.get().conversation) navigate(info.id, { replace: true });
   startFollowing(info.id, info.last_event);
   return info.id;
@@ -294,13 +295,15 @@ export function sendQueued(): void {
   void sendOutgoing({ ...first, failed: null });
 }
 
+/** The model of this conversation, or null for the server's default. */
+export const modelOf = (one: CurrentConversation) => one.model ?? one.info?.model ?? null;
+
 /** Choose the model of this conversation, for this answer and later ones. */
 export function chooseModel(model: string): void {
-  current.patch({ model });
   const { info } = current.get();
-  if (!info) return; // stored when the chat becomes a conversation
+  if (!info) return current.patch({ model }); // stored when the conversation is there
   const changed = { ...info, model, metadata: withPlaceKept(info) };
-  current.patch({ info: changed });
+  current.patch({ info: changed, model: null });
   void change(changed, { model, metadata: changed.metadata }, "The model was not saved for this conversation.");
 }
 
@@ -312,7 +315,8 @@ export function resend(): Promise<void> {
 
 async function sendOutgoing(outgoing: OutgoingMessage): Promise<void> {
   if (!requireIdle()) return;
-  const { thread, model } = current.get();
+  const { thread } = current.get();
+  const model = modelOf(current.get());
   const replaced = thread.turns.find((one) => one.id === outgoing.replaces);
   const turns = replaced ? thread.turns.filter((one) => one.position < replaced.position) : thread.turns;
   current.patch({ outgoing, failure: null, thinking: "", thread: { ...thread, turns, cut: null } });
@@ -328,14 +332,16 @@ async function sendOutgoing(outgoing: OutgoingMessage): Promise<void> {
 /** Request an answer to the thread as it is: after a failure, or if the page was closed before the answer came. */
 export async function requestAnswer(): Promise<void> {
   if (!requireIdle()) return;
-  const { id, model } = current.get();
+  const { id } = current.get();
+  const model = modelOf(current.get());
   current.patch({ failure: null, thinking: "", thread: { ...current.get().thread, cut: null } });
   return runAnswer(() => api.generate(id!, model ? { model } : {}));
 }
 
 export async function regenerate(turn: string): Promise<void> {
   if (!requireIdle()) return;
-  const { id, thread, model } = current.get();
+  const { id, thread } = current.get();
+  const model = modelOf(current.get());
   const place = thread.turns.findIndex((one) => one.id === turn);
   const question = thread.turns.slice(0, place + 1).findLastIndex((one) => one.role === "user");
   current.patch({ failure: null, thinking: "", thread: { ...thread, turns: thread.turns.slice(0, question + 1), cut: null } });

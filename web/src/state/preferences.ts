@@ -1,4 +1,4 @@
-/** What a person prefers on this device: colours, text size, the language of dates. */
+/** Preferences of this device: colours, text size, the language of dates. */
 
 import { setDateLanguage } from "./dates";
 import { Store } from "./store";

@@ -28,15 +28,16 @@ TYPES = {
 PACKED = {".br": "br", ".gz": "gzip"}  # the smaller one first
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self' blob:; "
-    "connect-src 'self'; frame-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    "connect-src 'self'; frame-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'"
 )
-# Diagrams are drawn in a sandboxed frame of an opaque origin: its own script, and nothing that could be asked or loaded.
+# Diagrams are drawn in a sandboxed frame of an opaque origin, which may load and ask nothing.
 DIAGRAM = "diagram.html"
 DIAGRAM_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; sandbox allow-scripts; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
-# Addresses of the app. What they show is decided in the browser.
+# Addresses of the app. The browser decides what they show.
 ADDRESSES = ("/", "/c/{conversation}", "/settings", "/memory")
 # Below these, an unknown address is an error for a program; elsewhere it is a person's, and the app says so.
 PROGRAMS = ("/api/", "/v1/", "/mcp", "/.well-known/", "/assets/")
