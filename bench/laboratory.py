@@ -20,7 +20,7 @@ from palaver.models.offline.embedder import RECALL_MINILM
 from palaver.models.tokens import BpeCounter
 from palaver.recall.query import Query, parse
 from palaver.recall.relevance import Alikeness, estimate
-from palaver.recall.scoring import DEFAULT, Lexical, Scores, Weights, aim, rank, score
+from palaver.recall.scoring import DEFAULT, Lexical, Scores, Weights, aim, rank, score, widen
 from palaver.recall.terms import passages, segments
 from palaver.recall.turn_arrays import Profile, Row
 from palaver.recall.vectors import measure_alikeness
@@ -101,9 +101,18 @@ class Desk:
                 hits[stem] = (np.array(turn), np.array(sizes, np.int32), times)
         return Lexical(query.stems, hits, count, size)
 
-    def cosines(self, query: Query, weights: Weights) -> NDArray[np.float32]:
+    def wider(self, query: Query, scores: Scores, weights: Weights) -> NDArray[np.float32]:
+        """The cosines with the question and its best turns together."""
         owners, vectors = self.vectors
-        aimed = aim(self.encode(query.dense_text), vectors.mean(axis=0), len(vectors), weights)
+        best = [vectors[owners == i].mean(axis=0) for i in rank(scores, weights.feedback_turns)]
+        return self.cosines(query, weights, widen(self.encode(query.dense_text), np.stack(best), weights))
+
+    def cosines(
+        self, query: Query, weights: Weights, question: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        owners, vectors = self.vectors
+        question = self.encode(query.dense_text) if question is None else question
+        aimed = aim(question, vectors.mean(axis=0), len(vectors), weights)
         best = np.full(len(self.profile), np.nan, np.float32)
         np.fmax.at(best, owners, vectors @ aimed)
         return best
@@ -131,6 +140,8 @@ class System:
         cosines = desk.cosines(query, self.weights) if self.dense else None
         lexical, about = desk.lexical(query, self.real_tf), desk.profile
         scores = score(about, query, lexical, cosines, self.weights)
+        if query.collects and cosines is not None and self.weights.feedback:
+            scores = score(about, query, lexical, desk.wider(query, scores, self.weights), self.weights)
         scores.relevance = estimate(about, query, lexical, cosines, desk.alike, scores, about.searchable)
         return scores
 
@@ -184,6 +195,8 @@ VARIANTS: Mapping[str, System] = {
     'no "did you" switch': System(change=lambda query: replace(query, asks_assistant=False)),
     "no overview switch": System(change=lambda query: replace(query, overview=False)),
     "no length": System(replace(DEFAULT, length=0)),
+    "no feedback for lists": System(replace(DEFAULT, feedback=0)),
+    "remarks as questions": System(replace(DEFAULT, remark_length=0.05, remark_ordinary=50)),
     "no standing boost": System(replace(DEFAULT, standing=0)),
     "date on every line": System(header_per_turn=True),
     "meaning alone": System(replace(DEFAULT, lexical=0)),

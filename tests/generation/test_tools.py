@@ -18,7 +18,7 @@ from palaver.context.render import provider_name
 from palaver.core.process_identity import is_gone, this_process
 from palaver.errors import BudgetTooSmall, InvalidInput
 from palaver.generation.tools import Toolbox, shorten_result
-from palaver.testing import FakeClock, ScriptedModel
+from palaver.testing import FakeClock, ScriptedModel, unquote
 from palaver.testing.providers import LoopbackProvider, Say
 from tests.generation.conftest import Opener
 from tests.support.provider_rules import check_anthropic, check_chat, check_responses
@@ -587,6 +587,22 @@ async def test_files_are_searched_and_read(opened: Opener) -> None:
             assert (await run_one(box, ToolCall("3", "read_attachment", {"attachment": wrong}))).is_error
         nothing = await run_one(box, ToolCall("4", "search_attachments", {"query": "zebra"}))
         assert nothing.content == "Nothing found."
+
+
+async def test_a_turn_that_is_quoted_in_part_can_be_read_as_a_whole(opened: Opener) -> None:
+    async with opened() as store:
+        talk = await store.conversation("x")
+        said = await talk.append("user", "".join(f"Sentence {n} of a long report.\n" for n in range(400)))
+        from palaver.generation.builtin_tools import make_builtin_tools
+
+        box = Toolbox(make_builtin_tools(talk, store.search))
+        read, at = "", 0
+        while at < len(said.text):
+            piece = await run_one(box, ToolCall("1", "read_turn", {"turn": said.id, "start": at}))
+            read += unquote(str(piece.content))
+            at += 2_900  # a sentence that is cut at the end is whole in the next piece
+        assert all(f"Sentence {n} of" in read for n in range(400))
+        assert (await run_one(box, ToolCall("2", "read_turn", {"turn": "0" * 26}))).is_error
 
 
 def test_a_function_without_a_name_says_how_to_name_it() -> None:

@@ -118,8 +118,9 @@ def test_an_assistant_stands_back_unless_asked_for() -> None:
 
 
 def test_a_long_turn_must_be_better() -> None:
-    assert scored(people("a b"), "x", tokens=400).named["length"][0] == pytest.approx(-0.15)
-    assert scored(people("a b"), "x", tokens=50).named["length"][0] == 0
+    assert scored(people("a b"), "x?", tokens=400).named["length"][0] == pytest.approx(-0.15)
+    assert scored(people("a b"), "x", tokens=240).named["length"][0] < -0.29  # a remark: shorter turns
+    assert scored(people("a b"), "x?", tokens=50).named["length"][0] == 0
 
 
 def test_standing_instructions_count_only_where_a_model_is_instructed() -> None:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 PANEL = "Chat"
 HISTORY = 20
 PROMPT = "you> "
-TOOLS = ("recall", "search_conversations", "read_attachment", "search_attachments")
+TOOLS = ("recall", "read_turn", "search_conversations", "read_attachment", "search_attachments")
 BRIEF = 200  # characters of a tool's result
 COMMANDS = {
     "/help": "this list",

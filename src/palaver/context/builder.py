@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from palaver.audit.derived import name_of
 from palaver.context.cached_counter import CachedCounter
-from palaver.context.inputs import Bound, Context, Material, ReadFile, RecalledTurn
+from palaver.context.inputs import Bound, Context, Material, QuoteHints, ReadFile, RecalledTurn
 from palaver.context.options import Options
-from palaver.context.pack import pack_context
+from palaver.context.pack import longest_turn, pack_context
 from palaver.context.prefix import fingerprint, identical_prefix
 from palaver.context.snapshot import (
     at_bound,
@@ -46,7 +46,7 @@ from palaver.memory.model_calls import IN_USE, is_postponed, postponed_for
 from palaver.memory.retention import retention_of
 from palaver.memory.standing_instructions import MAX_READ
 from palaver.memory.working_memory import find_instructions
-from palaver.model import WRITE, Attachment, ConversationInfo, FileText, Note, Scope, Summary, Turn
+from palaver.model import WRITE, Attachment, ConversationInfo, FileQuote, FileText, Note, Scope, Summary, Turn
 from palaver.models.offline.condenser import RuleCondenser
 from palaver.models.tokens import CharCounter, counter_for
 from palaver.ports.conversation import FileTexts
@@ -97,10 +97,22 @@ class _Question:
 
 @dataclass(frozen=True, slots=True)
 class _Recall:
-    """The turns that recall offers, with their text, and a note on how they were found."""
+    """The turns that recall offers, with their text, a note on how they were found, and hints for quoting them."""
 
     offered: tuple[tuple[RankedTurn, RecalledTurn], ...]
     note: str
+    hints: QuoteHints = field(default_factory=QuoteHints)
+    room: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The same without texts: what is kept for the next prompt of the same answer."""
+
+    turns: tuple[RankedTurn, ...]
+    note: str
+    hints: QuoteHints
+    room: int = 0  # that the quotations took
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +135,7 @@ class ContextBuilder:
     engine: Engine
     recall: RecallService
     counter: Counter
-    _frozen: BoundedDict[Hashable, tuple[tuple[RankedTurn, ...], str]] = field(
-        default_factory=lambda: BoundedDict(CACHED_CONTEXTS)
-    )
+    _frozen: BoundedDict[Hashable, _Found] = field(default_factory=lambda: BoundedDict(CACHED_CONTEXTS))
     _file_rooms: BoundedDict[Hashable, int] = field(default_factory=lambda: BoundedDict(CACHED_CONTEXTS))
     _previous: BoundedDict[Hashable, list[int]] = field(default_factory=lambda: BoundedDict(CACHED_CONTEXTS))
     _asked: BoundedDict[Hashable, tuple[date, frozenset[str]]] = field(
@@ -194,6 +204,8 @@ class ContextBuilder:
             facts=snapshot.facts,
             recalled=tuple(recalled for _, recalled in recall.offered),
             recall_note=recall.note,
+            hints=recall.hints,
+            recall_room=recall.room,
             counter=count.name,
             counted=count.name == self.counter.name,
             tokens_before=tokens_before(snapshot),
@@ -414,12 +426,12 @@ class ContextBuilder:
         if not options.wants_recall or not question.text.strip():
             return _Recall((), "off" if not options.wants_recall else "nothing to look for")
         frozen = self._frozen.get(question.key) if question.is_rebuild else None
-        found, note = frozen or await self._rank(scope, options, snapshot, question.text, bound)
-        offered = await self._read_recalled(scope, options, found, question.text)
+        found = frozen or await self._rank(scope, options, snapshot, question.text, bound)
+        offered = await self._read_recalled(scope, options, found.turns, question.text)
         kept = [one for one in offered if bound is None or not bound.excludes(one[1].turn)]
         # The current message is always in, and so are its files.
         current = snapshot.current.id if snapshot.current is not None and options.message is None else None
-        return _Recall(tuple(one for one in kept if one[1].turn.id != current), note)
+        return _Recall(tuple(one for one in kept if one[1].turn.id != current), found.note, found.hints, found.room)
 
     def _freeze(self, question: _Question, recall: _Recall, context: Context) -> None:
         """Keep the quoted turns and the room of files for the tool rounds of this message.
@@ -430,14 +442,16 @@ class ContextBuilder:
             return
         if context.file_room is not None:
             self._file_rooms[question.key] = context.file_room
-        quoted = {id for block in context.explanation.blocks if block.kind == "recalled" for id in block.turn_ids}
-        kept = (replace(one, turn_id=what.turn.id) for one, what in recall.offered if what.turn.id in quoted)
-        self._frozen[question.key] = (tuple(kept), recall.note)
+        quoted = context.quoted
+        by_id = {what.turn.id: one for one, what in recall.offered}
+        kept = tuple(replace(by_id[id], turn_id=id, spans=spans) for id, spans in quoted.items() if id in by_id)
+        room = sum(block.tokens for block in context.explanation.blocks if block.kind == "recalled")
+        self._frozen[question.key] = _Found(kept, recall.note, recall.hints, room)
 
     async def _rank(
         self, scope: Scope, options: Options, snapshot: ContextSnapshot, text: str, bound: Bound | None
-    ) -> tuple[tuple[RankedTurn, ...], str]:
-        """Find turns that fit the text. Returns them with a note on how they were looked for."""
+    ) -> _Found:
+        """Find turns that fit the text."""
         where = recall_scope_for(options.recall_scope, snapshot.info)
         stored = snapshot.current if options.message is None else None
         asked = bound.turn if bound is not None else stored
@@ -446,10 +460,11 @@ class ContextBuilder:
         own = None if asked is None else (micros(asked.created), asked.position)
         ranking = await self.recall.rank(scope, where, text[:MAX_QUERY], CANDIDATES, through=through, asked=own)
         floor = FLOOR if options.recall_threshold is None else options.recall_threshold
-        offered = ranking.offer(options.budget * CHOICE, floor, STANDING)
-        if ranking.best_relevance >= floor or not len(ranking.order):
-            return offered, ranking.note
-        return offered, f"{ranking.note}; nothing is relevant ({ranking.best_relevance:.2f} at best, floor {floor:g})"
+        offered = ranking.offer(options.budget * CHOICE, longest_turn(options), floor, STANDING)
+        note = ranking.note
+        if ranking.best_relevance < floor and len(ranking.order):
+            note += f"; nothing is relevant ({ranking.best_relevance:.2f} at best, floor {floor:g})"
+        return _Found(offered, note, QuoteHints(ranking.hints.rarity, ranking.hints.asks_assistant))
 
     async def _read_recalled(
         self, scope: Scope, options: Options, found: Sequence[RankedTurn], text: str
@@ -459,12 +474,16 @@ class ContextBuilder:
         quotes = await self.recall.quotes(scope, turns, text)
         wanted = options.filter_participants
         return [
-            (one, RecalledTurn(turn, one.score, one.parts, one.standing, quotes.get(one.tid), one.relevance))
+            (one, _recalled(one, turn, quotes.get(one.tid)))
             for one in found
             if (turn := turns.get(one.tid)) is not None
             and one.turn_id in (None, turn.id)
             and (wanted is None or turn.actor in wanted)
         ]
+
+
+def _recalled(one: RankedTurn, turn: Turn, quote: FileQuote | None) -> RecalledTurn:
+    return RecalledTurn(turn, one.score, one.parts, one.standing, quote, one.relevance, one.place, one.spans)
 
 
 def _longest_text(material: Material) -> int:

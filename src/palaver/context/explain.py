@@ -72,7 +72,7 @@ class Coverage:
     """How many turns of the conversation are in the prompt, and in which form. A turn is counted once.
 
     - `verbatim`: word for word, in the window, as the current message or recalled.
-    - `shortened`: in the window, with its middle left out.
+    - `shortened`: in the window with its middle left out, or recalled in part.
     - `summarised`: only in a summary that is shown.
     - `not_covered`: in none of these.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -23,8 +24,20 @@ class Condenser(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class QuoteHints:
+    """What the question says about quoting turns: how much each of its stems counts, and whom it is about."""
+
+    rarity: Mapping[str, float] = field(default_factory=dict)
+    asks_assistant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RecalledTurn:
-    """A turn that recall found, with the parts of its score; `quote` is a fitting passage of one of its files."""
+    """A turn that recall found, with the parts of its score; `quote` is a fitting passage of one of its files.
+
+    `place` is its place in the ranking. `spans` are the parts of it that the last prompt for the same message quoted,
+    and that are quoted again; empty for all of it, None in a first prompt.
+    """
 
     turn: Turn
     score: float
@@ -32,6 +45,8 @@ class RecalledTurn:
     standing: bool = False
     quote: FileQuote | None = None
     relevance: float = 0.0
+    place: int = 0
+    spans: tuple[tuple[int, int], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +109,8 @@ class Material:
     facts: tuple[Fact, ...] = ()
     recalled: tuple[RecalledTurn, ...] = ()
     recall_note: str = "off"
+    hints: QuoteHints = field(default_factory=QuoteHints)
+    recall_room: int = 0  # what the recalled turns took in the first prompt for this message
     counter: str = ""
     counted: bool = True  # the stored token counts of turns are by this counter
     tokens_before: int = 0  # of the thread, before the first turn of the tail
@@ -122,6 +139,7 @@ class Context:
     - `revision`: the version of the thread that was read.
     - `outgrown`: set if compaction should run: how many tokens it may leave without a summary.
     - `file_room`: how much the files of the current message could take; None if it has none.
+    - `quoted`: the recalled turns by their ids, with the parts of each that are quoted; empty for all of it.
     """
 
     messages: list[Message]
@@ -132,6 +150,7 @@ class Context:
     revision: int = 0
     outgrown: int | None = None
     file_room: int | None = None
+    quoted: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     @cached_property
     def text(self) -> str:

@@ -45,6 +45,7 @@ _SPEAKER = r"[ \t]{0,16}(?:[\w@](?:[\w .@+'’()/|#&,~*!$%-]|:(?=\S)){0,120}|[\"
 _ROLE = r"[^\w\n]{0,8}(?:system|developer|assistant)[^\w\n]{0,3}:"
 _DATE = r"\[[ \t]{0,4}\d{4}-\d\d-\d\d[ \t]{0,4}\]"
 _LABEL = r"\[[ \t]{0,4}(?:attached|from|calls|result|image|file)\b"
+_REMARK = r"\[[ \t]{0,4}(?:superseded\b|…|\.{3})"  # about a quoted turn: a gap, or that it was replaced
 
 _TAG_LINE = re.compile(
     rf"{_LINE}[ \t>]{{0,16}}(?:{_OPEN}|{_CLOSE}){_A_TAG}\b|{_CLOSE}{_A_TAG}\b|{_OPEN}{_A_TAG}(?:-\d+)?\s{{1,4}}note\b"
@@ -55,9 +56,9 @@ _ROLE_LINE = re.compile(_LINE + _ROLE)
 _SPEAKER_LINE = re.compile(_LINE + _SPEAKER)
 _MESSAGE_LINE = re.compile(f"{_LINE}(?:{_SPEAKER}|{_ROLE})")
 _OUR_LINE = re.compile(
-    rf"[ \t]{{0,16}}(?:>|\[[ \t]{{0,4}}\d{{4}}|{_LABEL}|(?:{_OPEN}|{_CLOSE}){_A_TAG}\b)|{_SPEAKER}|{_ROLE}"
+    rf"[ \t]{{0,16}}(?:>|\[[ \t]{{0,4}}\d{{4}}|{_LABEL}|{_REMARK}|(?:{_OPEN}|{_CLOSE}){_A_TAG}\b)|{_SPEAKER}|{_ROLE}"
 )
-_OUR_OBJECT = re.compile(rf"[ \t]{{0,16}}(?:{_DATE}|{_LABEL}|(?:{_OPEN}|{_CLOSE}){_A_TAG}\b)")
+_OUR_OBJECT = re.compile(rf"[ \t]{{0,16}}(?:{_DATE}|{_LABEL}|{_REMARK}|(?:{_OPEN}|{_CLOSE}){_A_TAG}\b)")
 _BLOCK = re.compile(rf'^<({_A_TAG}(?:-\d+)?) note="[^"\n]*">\n(?:.*\n)*?</\1>$', re.M)
 _MARKS = re.compile(r"^(?: *> ?)+|^ ", re.M)
 _NAME = re.compile(r"[\w@](?:[\w.@+'’()/|#&,~=*!$%-]|:(?=\S)| (?=\S))*")

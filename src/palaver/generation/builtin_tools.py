@@ -1,11 +1,11 @@
-"""The built-in tools: search this conversation, other conversations, and attached files."""
+"""The built-in tools: search this conversation, other conversations and attached files, and read a whole turn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from palaver.context.render import fence, quote_turn
+from palaver.context.render import fence, quote_parts, quote_turn
 from palaver.files.kinds import READABLE
 from palaver.generation.tools import Tool, ToolOutput, tool
 from palaver.model import Attachment, Turn
@@ -28,6 +28,7 @@ def make_builtin_tools(thread: Thread, search: ConversationSearch, characters: i
     made = _BuiltinTools(thread, search, longest=max(LEAST_PIECE, characters - HEAD))
     functions: tuple[Callable[..., object], ...] = (
         made.recall,
+        made.read_turn,
         made.search_conversations,
         made.read_attachment,
         made.search_attachments,
@@ -52,6 +53,23 @@ class _BuiltinTools:
         """
         hits = await self.thread.recall(query, min(max(1, limit), MAX_HITS), include_facts=False)
         return _quote_turns([hit.turn for hit in hits if hit.turn is not None])
+
+    async def read_turn(self, turn: str, start: int = 0, length: int = 3_000) -> ToolOutput:
+        """Read a turn of this conversation of which only parts are quoted. A long one is read piece by piece.
+
+        Args:
+            turn: The id of the turn, as a quotation names it where parts are left out.
+            start: At which character to begin.
+            length: How many characters at most; long pieces are cut.
+        """
+        known = await self.thread.turn(turn)
+        total = len(known.text)
+        start = min(max(0, start), total)
+        end = min(start + min(max(1, length), self.longest), total)
+        more = "" if end == total else f" (read on with start={end})"
+        quoted = fence("recalled", NOTE, f"[{known.created:%Y-%m-%d}] {quote_parts(known, [(start, end)])}")
+        source: dict[str, object] = {"turn": known.id, "conversation": known.conversation}
+        return ToolOutput(content=f"Characters {start:,} to {end:,} of {total:,}{more}:\n{quoted}", sources=[source])
 
     async def search_conversations(self, query: str, limit: int = 8) -> ToolOutput:
         """Find what was said in the other conversations that this person may see.

@@ -40,6 +40,14 @@ _OVERVIEW = re.compile(
 )
 
 
+# A question for several things: a number, an order, or "what" and "which" before a plural.
+_COLLECTS = re.compile(
+    r"\b(?:how\s+(?:many|often|much)|in\s+(?:which|what)\s+order|list|name\s+(?:the|all|some)"
+    r"|(?:what|which)\s+(?:(?:are|were|kinds?|types?|sorts?|different|other|all|the|some|specific|new)\s+)*(?:of\s+)?"
+    r"(?:\w+\s+){0,2}?\w{2,}s\b)",
+    re.IGNORECASE,
+)
+
 # Words of a request for an overview that do not say of what.
 _TALK = re.compile(
     r"\b(?:please|give|show|write|make|need|want|like|let|short|brief|quick|whole|entire|complete|full|everything|anything|"
@@ -62,6 +70,7 @@ class Query:
     overview: bool = False  # about how things went over the whole time
     is_question: bool = False  # as opposed to a statement or a request
     recollects: bool = False  # asks what the speaker said or did
+    collects: bool = False  # asks for several things: a list, a number, an order
     topic: bool = True  # names a topic; "sum up our conversation" does not
 
 
@@ -70,6 +79,7 @@ def parse(text: str, actors: Sequence[str], now: datetime) -> Query:
     text = text[:MAX_CHARACTERS]
     found = _find_actors(text, actors)
     in_first_person = _in_first_person(text, found.keys())
+    is_question, overview = _QUESTION.search(text) is not None, _OVERVIEW.search(text) is not None
     return Query(
         text=text,
         stems=tuple(dict.fromkeys(terms(text)))[:MAX_STEMS],
@@ -77,9 +87,10 @@ def parse(text: str, actors: Sequence[str], now: datetime) -> Query:
         named=frozenset(code for codes in found.values() for code in codes),
         dates=find_dates(in_first_person, now),  # June may be a participant
         asks_assistant=_ASKS_ASSISTANT.search(text) is not None,
-        overview=_OVERVIEW.search(text) is not None,
-        is_question=_QUESTION.search(text) is not None,
+        overview=overview,
+        is_question=is_question,
         recollects=_RECOLLECTS.search(text) is not None,
+        collects=is_question and not overview and _COLLECTS.search(text) is not None,
         topic=bool(terms(_TALK.sub(" ", text))),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from palaver.model import Fact
 from palaver.recall.query import Query
 from palaver.recall.relevance import Alikeness, estimate, estimate_single
-from palaver.recall.scoring import Indices, Lexical, Scores, rank, scale_cosines, score
+from palaver.recall.scoring import Indices, Lexical, Scores, idf, rank, scale_cosines, score
 from palaver.recall.sessions import Flags
 from palaver.recall.terms import terms
 from palaver.recall.turn_arrays import IndexedProfile, Profile
@@ -63,6 +63,20 @@ class RankedTurn:
     standing: bool = False
     turn_id: str | None = None  # to recognise the turn later: numbers are used again after a deletion
     relevance: float = 0.0
+    place: int = 0  # in the ranking, from 0
+    spans: tuple[tuple[int, int], ...] | None = None  # that the last prompt for the same message quoted
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What the question says about quoting turns: how much each of its stems counts, and whom it is about."""
+
+    rarity: Mapping[str, float] = field(default_factory=dict)
+    asks_assistant: bool = False
+
+    @classmethod
+    def of(cls, query: Query, lexical: Lexical) -> Hints:
+        return cls({stem: idf(lexical, stem) for stem in lexical.stems}, query.asks_assistant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +89,7 @@ class Ranking:
     note: str  # how they were found
     near: Nearness
     is_sparse: bool = False  # only candidates of the scope were ranked
+    hints: Hints = field(default_factory=Hints)
 
     def standing(self, most: int) -> list[int]:
         """Return the standing instructions, best first; none where no assistant takes part to follow them."""
@@ -84,22 +99,24 @@ class Ranking:
         found = found[(-self.scores.total[found]).argsort(kind="stable")]
         return [int(i) for i in found[:most] if self.profile.searchable[i]]
 
-    def offer(self, tokens: int, threshold: float | None, standing: int) -> tuple[RankedTurn, ...]:
+    def offer(self, tokens: int, longest: int, threshold: float | None, standing: int) -> tuple[RankedTurn, ...]:
         """Return the best turns that fit into `tokens`, and up to `standing` standing instructions.
 
-        `threshold` is the least relevance, except of the standing instructions.
+        Of a longer turn than `longest` only a part has to fit. `threshold` is the least relevance, except of the
+        standing instructions.
         """
         relevance = self.scores.relevance
         order = self.order if threshold is None else self.order[relevance[self.order] >= threshold]
-        best = order[: self.profile.tokens[order].cumsum().searchsorted(tokens, "right")]
+        sizes = np.minimum(self.profile.tokens[order], longest)
+        best = order[: sizes.cumsum().searchsorted(tokens, "right")]
         instructions = self.standing(standing)
         chosen = list(dict.fromkeys([*best.tolist(), *instructions]))
         named = self.scores.named
         parts = zip(*(values[chosen].round(4).tolist() for values in named.values()), strict=True)
         numbers = (column[chosen].tolist() for column in (self.profile.tid, self.scores.total, relevance.round(4)))
         return tuple(
-            RankedTurn(tid, total, dict(zip(named, values, strict=True)), i in instructions, relevance=relevant)
-            for i, values, tid, total, relevant in zip(chosen, parts, *numbers, strict=True)
+            RankedTurn(tid, total, dict(zip(named, values, strict=True)), i in instructions, None, relevant, place)
+            for place, (i, values, tid, total, relevant) in enumerate(zip(chosen, parts, *numbers, strict=True))
         )
 
     @property
@@ -116,13 +133,15 @@ def rank_turns(
     most: int,
     bounds: Filter,
     sample: Flags | None = None,
+    wider: Nearness | None = None,
 ) -> tuple[Scores, Indices]:
     """Score every turn, and return the best `most` of those within the bounds.
 
-    `sample` says which turns stand for all, if the profile holds only candidates.
+    `sample` says which turns stand for all, if the profile holds only candidates. `wider` is how near the turns are to
+    the question as `widen` changed it; whether the scope is about it is still judged by the question itself.
     """
     profile = bounds.hide_question(profile)
-    scores = score(profile, query, lexical, near.cosines, sample=near.sample)
+    scores = score(profile, query, lexical, (wider or near).cosines, sample=near.sample)
     outside = bounds.excluded(profile)
     allowed = profile.searchable if outside is None else profile.searchable & ~outside
     scores.relevance = estimate(

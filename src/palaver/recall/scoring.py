@@ -38,6 +38,10 @@ class Weights:
     speaker: float = 0.25
     length: float = 0.05  # per doubling beyond `ordinary` tokens
     ordinary: int = 50
+    remark_length: float = 0.1  # the same where nothing is asked: more short turns are worth more than a long one
+    remark_ordinary: int = 30
+    feedback: float = 0.3  # of the best turns' mean that is added to a question for several things
+    feedback_turns: int = 3
     standing: float = 0.1
     assistant: float = 0.4
     opening: float = 0.3  # an overview begins with the first turns of each session; fades over `openings` turns
@@ -107,13 +111,19 @@ def score(
         "lexical": w.lexical * lexical_share(len(profile), lexical, w),
         "dense": w.dense * scale_cosines(len(profile), cosines, sample, w.spread),
         "date": w.date * nearness(query.dates, profile.created),
-        "length": -w.length * np.log2(np.maximum(profile.tokens / np.float32(w.ordinary), 1)),
+        "length": _length(profile, query, w),
         "standing": w.standing * ((profile.standing > 0) & profile.has_assistant),
     }
     relevance = _sum(own)
     named = own | _score_context(profile, query, relevance, w)
     total = _sum(named)
     return Scores(np.where(profile.searchable, total, np.float32(-np.inf)), named)
+
+
+def _length(profile: Profile, query: Query, w: Weights) -> Floats:
+    """Return what a turn loses for its length."""
+    weight, ordinary = (w.length, w.ordinary) if query.is_question else (w.remark_length, w.remark_ordinary)
+    return (-weight * np.log2(np.maximum(profile.tokens / np.float32(ordinary), 1))).astype(np.float32)
 
 
 def _sum(parts: Mapping[str, Floats]) -> Floats:
@@ -183,6 +193,17 @@ def aim(query: Floats, mean: Floats, count: int, weights: Weights = DEFAULT) -> 
         return query
     share = weights.common * count / (count + FEW)
     return (query - share * float(query @ mean) / size * mean).astype(np.float32)
+
+
+def widen(question: Floats, nearest: Floats, weights: Weights = DEFAULT) -> Floats:
+    """Move a question for several things towards the mean of the best turns' vectors.
+
+    The first items that are found say more about the others than the question does.
+    """
+    mean = nearest.mean(axis=0)
+    moved = question + weights.feedback * mean / max(float(np.linalg.norm(mean)), TINY)
+    unit: Floats = (moved / max(float(np.linalg.norm(moved)), TINY)).astype(np.float32)
+    return unit
 
 
 def scale_cosines(

@@ -26,7 +26,7 @@ from palaver.recall.terms import MAX_QUERY, terms
 if TYPE_CHECKING:  # numpy is imported when something is recalled, not when a store is opened
     from palaver.recall.query import Query
     from palaver.recall.ranking import Filter, Ranking, ScoredFact
-    from palaver.recall.scoring import Floats, Lexical
+    from palaver.recall.scoring import Floats, Indices, Lexical
     from palaver.recall.turn_arrays import IndexedProfile
     from palaver.recall.vectors import ConversationVectors, Nearness, VectorSample
 
@@ -94,7 +94,7 @@ class RecallService:
         position of the turn that asks: it is not an answer to itself.
         """
         from palaver.recall.query import parse
-        from palaver.recall.ranking import Filter, Ranking, count_words, rank_turns
+        from palaver.recall.ranking import Filter, Hints, Ranking, count_words, rank_turns
 
         bounds = Filter(since=since, until=until, through=through, asked=asked)
         if self.ranking_store is not None and where.conversation is None:
@@ -110,11 +110,15 @@ class RecallService:
             postings = await self.engine.postings(scope, where, query.stems, self.limits.postings)
         lexical = count_words(turns, query, postings, passages=known.passages, words=known.words)
         near = self._on_scale(await self._compare(scope, where, query, turns, lexical))
-        scores, order = await asyncio.to_thread(rank_turns, turns.profile, query, lexical, near, most, bounds)
+        args = (turns.profile, query, lexical, near, most, bounds)
+        scores, order = await asyncio.to_thread(rank_turns, *args)
+        if query.collects and near.question is not None and near.sample is None:
+            wider = await asyncio.to_thread(self._widen, turns, near, order)
+            scores, order = await asyncio.to_thread(rank_turns, *args, wider=wider)
         note = self._describe(has_vector=near.question is not None)
         lost = (_lost_note(known.missing, "passages"), _lost_note(self._lost_vectors.get((scope, where), 0), "vectors"))
         self.note = note = "; ".join(filter(None, (note, *lost, self.engine.index_problem())))
-        return Ranking(turns.profile, scores, order, note, near)
+        return Ranking(turns.profile, scores, order, note, near, hints=Hints.of(query, lexical))
 
     async def _rank_candidates(
         self,
@@ -130,7 +134,7 @@ class RecallService:
         from palaver.recall.candidates import build_arrays, compare, count_words
         from palaver.recall.dates import spans
         from palaver.recall.query import parse
-        from palaver.recall.ranking import Ranking, rank_turns
+        from palaver.recall.ranking import Hints, Ranking, rank_turns
         from palaver.recall.vectors import aim_at_sample
 
         now = self.clock.now()
@@ -158,7 +162,7 @@ class RecallService:
         args = (turns.profile, query, lexical, near, most, bounds, typical)
         scores, order = await asyncio.to_thread(rank_turns, *args)
         self.note = note = self._describe(has_vector=near.question is not None)
-        return Ranking(turns.profile, scores, order, note, near, is_sparse=True)
+        return Ranking(turns.profile, scores, order, note, near, is_sparse=True, hints=Hints.of(query, lexical))
 
     async def _read_size(self, store: RankingStore, scope: Scope, where: RecallScope) -> RecallSize:
         """Return how large a scope is, as it was less than a minute ago."""
@@ -259,6 +263,16 @@ class RecallService:
             await self._read_vectors(scope, where)
             vectors = [self._vectors[cid] for cid in known.conversations if cid in self._vectors]
         return await asyncio.to_thread(compare_with_all, known, vectors, question)
+
+    def _widen(self, known: IndexedProfile, near: Nearness, order: Indices) -> Nearness | None:
+        """Compare the turns with the question and the best turns together. None if those have no vectors."""
+        from palaver.recall.scoring import DEFAULT, widen
+        from palaver.recall.vectors import compare_with_all, vectors_of
+
+        assert near.asked is not None
+        vectors = [self._vectors[cid] for cid in known.conversations if cid in self._vectors]
+        nearest = vectors_of(vectors, known.profile.tid[order[: DEFAULT.feedback_turns]].tolist())
+        return compare_with_all(known, vectors, widen(near.asked, nearest)) if len(nearest) else None
 
     def _on_scale(self, near: Nearness) -> Nearness:
         """Use the scale of the embedder's cosines, if it is known."""

@@ -79,13 +79,14 @@ class Nearness(NamedTuple):
     """The question as a vector, and its cosine with each turn of the profile; NaN for a turn without a vector.
 
     Where only the nearest turns were looked at, `sample` holds the cosines of some others. `alike` says how near the
-    turns are to each other.
+    turns are to each other. `asked` is the question before `aim` changed it.
     """
 
     question: Floats | None = None
     cosines: Floats | None = None
     sample: Floats | None = None
     alike: Alikeness = Alikeness()
+    asked: Floats | None = None
 
     def distribution(self) -> Floats | None:
         """Return cosines that are typical of the scope."""
@@ -96,12 +97,23 @@ class Nearness(NamedTuple):
 
 def compare_with_all(known: IndexedProfile, vectors: Sequence[ConversationVectors], question: Floats) -> Nearness:
     """Compare the question with every vector of the scope; a turn has the cosine of its nearest passage."""
-    question, alike = _aim_at(question, vectors)
+    asked, (question, alike) = question, _aim_at(question, vectors)
     best = np.full(len(known.profile), np.nan, np.float32)
     for block in (block for one in vectors for block in one.blocks):
         indices, is_known = known.find(block.tids)
         np.fmax.at(best, indices, (block.vectors @ question)[is_known])
-    return Nearness(question, best, alike=alike)
+    return Nearness(question, best, alike=alike, asked=asked)
+
+
+def vectors_of(vectors: Sequence[ConversationVectors], tids: Sequence[int]) -> Floats:
+    """Return one vector per turn that has any, the mean of its passages'."""
+    found = []
+    for tid in tids:
+        own = [block.vectors[block.tids == tid] for one in vectors for block in one.blocks]
+        own = [some for some in own if len(some)]
+        if own:
+            found.append(np.concatenate(own).mean(axis=0))
+    return np.stack(found) if found else np.zeros((0, 0), np.float32)
 
 
 def _aim_at(question: Floats, vectors: Sequence[ConversationVectors]) -> tuple[Floats, Alikeness]:

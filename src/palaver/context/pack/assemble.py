@@ -18,6 +18,7 @@ from palaver.context.pack.budget import (
     WindowShare,
     added_budget,
     few_turns_share,
+    recall_room,
     recall_share,
     summaries_share,
     window_share,
@@ -72,6 +73,7 @@ def pack_context(material: Material, options: Options, count: Count) -> Context:
         revision=material.revision,
         outgrown=tokens_to_keep(material, options, parts.outgrows_at, explanation.left_out),
         file_room=ledger.file_room,
+        quoted=parts.recalled.quoted if parts.recalled else {},
     )
 
 
@@ -104,7 +106,7 @@ def _fill_shares(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tu
     window, ledger = add_window(inputs, ledger, past, share, inputs.options.policy.recent_turns)
     ledger = ledger.reserve(-added_budget(inputs))
     summaries, ledger = add_summaries(inputs, ledger, summaries_share(inputs), window.start)
-    recalled, ledger = add_recalled(inputs, ledger, min(recall_share(inputs, ledger), ledger.left))
+    recalled, ledger = add_recalled(inputs, ledger, recall_room(inputs, ledger))
     outgrows_at = share.least if inputs.options.policy.strides else share.most
     return PromptParts(summaries, window, recalled=recalled, outgrows_at=outgrows_at), ledger
 

@@ -38,10 +38,21 @@ class WindowShare:
 
 
 def recall_share(inputs: PackInputs, ledger: Ledger) -> int:
-    """Return the share of recall in what the instructions leave."""
+    """Return the share of recall in what the instructions leave; at least what it took in the first prompt."""
     if not inputs.options.wants_recall:
         return 0
-    return int((inputs.budget - ledger.spent_on("instructions")) * inputs.options.policy.recall)
+    share = int((inputs.budget - ledger.spent_on("instructions")) * inputs.options.policy.recall)
+    return max(share, inputs.material.recall_room)
+
+
+def recall_room(inputs: PackInputs, ledger: Ledger) -> int:
+    """Return what recall may take once the window and the summaries are in: its share, and what the window leaves.
+
+    What is reserved for summaries and whole turns stays free: they may need it in the next prompt for this message.
+    """
+    free = _summaries_reserve(inputs) - ledger.spent_on("summaries") - ledger.spent_on("omission note")
+    room = ledger.left - max(0, free) - inputs.share(WHOLE_TURNS)
+    return min(max(room, recall_share(inputs, ledger)), ledger.left)
 
 
 def few_turns_share(inputs: PackInputs) -> int:

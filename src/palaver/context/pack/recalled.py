@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from palaver.context.costs import LEAST_TEXT
 from palaver.context.explain import RecallScore
 from palaver.context.inputs import RecalledTurn
+from palaver.context.options import Options
+from palaver.context.pack.budget import CHARACTERS
 from palaver.context.pack.ledger import Ledger, PackInputs, turns_block
 from palaver.context.render import Quotation, quote_recalled, recalled_block
+from palaver.recall.excerpts import find_excerpt
 
 HEADER_COST = 8  # tokens of a line with the date
 SMALLEST = 8  # tokens: nothing shorter is worth quoting
 STANDING_SHARE = 10  # standing instructions are taken first, in a tenth of the budget
 SEPARATOR = 2  # tokens between the block and the message
+TRIES = 4  # to make parts of a turn fit
+
+# Shares of the room for recall. A turn that costs more than the first is quoted in part, for the second.
+WHOLE, WHOLE_FADES, PART = 0.3, 9, 0.08
+LEAST_PART = 60  # tokens
+ANSWER, BEST_ANSWERS = 0.06, 2  # the assistant's messages: as a whole or in part, if they are among the best
+ASKED, ASKED_FADES = 0.8, 2  # the same, if the question is about what the assistant said; half of it for a part
 
 
 @dataclass(frozen=True, slots=True)
 class RecalledBlock:
-    """The text of the block, and the positions of those of its turns that are from this conversation."""
+    """The text of the block, the positions of its turns in this conversation, and the parts of each that it quotes."""
 
     text: str
     positions: tuple[int, ...]
+    quoted: Mapping[str, tuple[tuple[int, int], ...]]
 
 
 class Candidate(NamedTuple):
@@ -43,25 +54,19 @@ def add_recalled(inputs: PackInputs, ledger: Ledger, cap: int) -> tuple[Recalled
     cap -= own_message
     if not inputs.options.wants_recall or not wanted or cap < LEAST_TEXT:
         return None, ledger
-    chosen = _that_fit(inputs, ledger, wanted, cap)
-    if not chosen:
+    forms = _that_fit(inputs, ledger, wanted, cap)
+    if not forms:
         return None, ledger
-    turns = [one.turn for one in chosen]
-    text = _block(ledger, chosen)
+    text = recalled_block([form.quotation for form in forms])
+    turns = [form.recalled.turn for form in forms]
     cost = inputs.count(text) + SEPARATOR + own_message
-    reason = f"the best of {len(wanted)} found for this message"
-    ledger = ledger.add(turns_block("recalled", reason, cost, turns, tuple(_score(one) for one in chosen)))
+    cut = sum(not form.is_whole for form in forms)
+    reason = f"the best of {len(wanted)} found for this message" + (f"; {cut} of them in part" if cut else "")
+    ledger = ledger.add(turns_block("recalled", reason, cost, turns, tuple(_score(form.recalled) for form in forms)))
     here = tuple(turn.position for turn in turns if turn.conversation == material.conversation)
-    return RecalledBlock(text, here), ledger.show(turns, turns)
-
-
-def _quotation(ledger: Ledger, one: RecalledTurn) -> Quotation:
-    """Return what to quote of a turn; of one that is in the prompt already, only what its file says."""
-    return Quotation(one.turn, one.quote, has_words=one.turn.id not in ledger.shown)
-
-
-def _block(ledger: Ledger, chosen: Sequence[RecalledTurn]) -> str:
-    return recalled_block([_quotation(ledger, one) for one in chosen])
+    quoted = {form.recalled.turn.id: form.quotation.parts for form in forms}
+    whole = [form.recalled.turn for form in forms if form.is_whole]
+    return RecalledBlock(text, here, quoted), ledger.show(turns, whole)
 
 
 def _score(one: RecalledTurn) -> RecallScore:
@@ -75,26 +80,142 @@ def _score(one: RecalledTurn) -> RecallScore:
     }
 
 
-def _that_fit(inputs: PackInputs, ledger: Ledger, wanted: Sequence[RecalledTurn], cap: int) -> list[RecalledTurn]:
+def _that_fit(inputs: PackInputs, ledger: Ledger, wanted: Sequence[RecalledTurn], cap: int) -> list[_Form]:
+    """Choose what to quote: as many as fit, long turns in part; then as a whole those that there is still room for."""
+    forms = _Forms(inputs, ledger, wanted)
+    if wanted[0].spans is not None:
+        return _drop_last([forms.form(index) for index in range(len(wanted))], inputs, cap)
+    candidates = [Candidate(one.turn.created.date(), one.standing) for one in wanted]
+    most = inputs.options.recall_k
     picked = pick(
-        [Candidate(one.turn.created.date(), one.standing) for one in wanted],
-        lambda index: _cost(inputs, _quotation(ledger, wanted[index])),
+        candidates,
+        forms.cost,
         cap - inputs.count(recalled_block([])) - SEPARATOR,
         standing_room=inputs.budget // STANDING_SHARE,
-        most=inputs.options.recall_k,
+        most=most,
     )
-    chosen = [wanted[index] for index in picked]
-    # Lines are counted one by one above; joined, they may cost a little more.
-    while chosen and inputs.count(_block(ledger, chosen)) + SEPARATOR > cap:
+    # Lines are counted one by one above. Joined, they cost a little less as a rule, which is used for more of them.
+    spare = cap - forms.cost_together(picked)
+    rest = [index for index in range(len(wanted)) if index not in set(picked)]
+    if spare > SMALLEST and rest and (most is None or len(picked) < most):
+        few = None if most is None else most - len(picked)
+        more = pick(
+            [candidates[index] for index in rest], lambda n: forms.cost(rest[n]), spare, standing_room=0, most=few
+        )
+        picked += [rest[n] for n in more]
+    return _drop_last(forms.complete(picked, cap - forms.cost_together(picked)), inputs, cap)
+
+
+def _drop_last(chosen: list[_Form], inputs: PackInputs, cap: int) -> list[_Form]:
+    """Leave out the last ones until the block fits."""
+    while chosen and inputs.count(recalled_block([form.quotation for form in chosen])) + SEPARATOR > cap:
         chosen.pop()
     return chosen
 
 
-def _cost(inputs: PackInputs, one: Quotation) -> int:
-    """Return the cost of a quotation; of a turn that cannot fit, any number above the budget."""
-    if one.has_words and inputs.costs.is_over(one.turn):
-        return inputs.budget + 1
-    return inputs.count(quote_recalled(one)) + 1
+# ---- whole turns and parts -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a turn is quoted, and what that costs."""
+
+    recalled: RecalledTurn
+    quotation: Quotation
+    cost: int
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.quotation.parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Forms:
+    """The form in which each of the recalled turns would be quoted. A turn longer than its share is quoted in part."""
+
+    inputs: PackInputs
+    ledger: Ledger
+    wanted: Sequence[RecalledTurn]
+    made: dict[int, _Form] = field(default_factory=dict)
+
+    def cost(self, index: int) -> int:
+        return self.form(index).cost
+
+    def cost_together(self, picked: Sequence[int]) -> int:
+        """Return what the block of these turns costs."""
+        return self.inputs.count(recalled_block([self.form(index).quotation for index in picked])) + SEPARATOR
+
+    def form(self, index: int) -> _Form:
+        if index not in self.made:
+            self.made[index] = self._make(index)
+        return self.made[index]
+
+    def _make(self, index: int) -> _Form:
+        whole, spans = self._whole(index), self.wanted[index].spans
+        if spans is not None:
+            return replace(whole, quotation=replace(whole.quotation, parts=spans, name=self._name(index)))
+        whole_limit, part_limit = self._limits(self.wanted[index])
+        return whole if whole.cost <= whole_limit else self._in_part(index, whole, part_limit)
+
+    def _name(self, index: int) -> str | None:
+        turn = self.wanted[index].turn
+        return turn.id if turn.conversation == self.inputs.material.conversation else None
+
+    def complete(self, picked: Sequence[int], left: int) -> list[_Form]:
+        """Return the forms of the picked turns; those in part become whole as long as there is room, the best first."""
+        chosen = []
+        for form in map(self.form, picked):
+            whole = form if form.is_whole else self._whole(self.wanted.index(form.recalled))
+            if whole.cost - form.cost <= left:
+                left -= whole.cost - form.cost
+                form = whole
+            chosen.append(form)
+        return chosen
+
+    def _whole(self, index: int) -> _Form:
+        """Return a turn as a whole; of one that is in the prompt already, only what its file says."""
+        one = self.wanted[index]
+        quotation = Quotation(one.turn, one.quote, has_words=one.turn.id not in self.ledger.shown)
+        if quotation.has_words and self.inputs.costs.is_over(one.turn):
+            return _Form(one, quotation, self.inputs.budget + 1)
+        return _Form(one, quotation, self._count(quotation))
+
+    def _limits(self, one: RecalledTurn) -> tuple[int, int]:
+        """Return what a turn may cost as a whole, and what a part of it may cost otherwise: more for better turns.
+
+        A long message of the assistant is quoted if the question is about what it said, or it is among the best.
+        """
+        room = longest_turn(self.inputs.options) / PART
+        if one.turn.role != "assistant":
+            return int(room * max(WHOLE, 1 / (1 + one.place / WHOLE_FADES))), int(room * PART)
+        if self.inputs.material.hints.asks_assistant:
+            share = 1 / (1 + one.place / ASKED_FADES)
+            return int(room * max(ANSWER, ASKED * share)), int(room * max(ANSWER, ASKED * share / 2))
+        return int(room * ANSWER), int(room * ANSWER) if one.place < BEST_ANSWERS else 0
+
+    def _in_part(self, index: int, whole: _Form, limit: int) -> _Form:
+        """Return the parts of a turn that fit the question, for at most `limit`. If there are none, it cannot fit."""
+        turn, quotation = whole.recalled.turn, whole.quotation
+        room = int(limit * max(1.0, len(turn.text) / max(1, turn.token_count or whole.cost)))
+        for _ in range(TRIES if quotation.has_words and self.inputs.options.shorten else 0):
+            parts = find_excerpt(turn.text, self.inputs.material.hints.rarity, room)
+            if not parts:
+                break
+            part = replace(quotation, parts=parts, name=self._name(index))
+            cost = self._count(part)
+            if cost <= limit:
+                return _Form(whole.recalled, part, cost)
+            room = int(room * limit / cost * 0.9)
+        return whole if whole.cost <= limit else replace(whole, cost=self.inputs.budget + 1)
+
+    def _count(self, quotation: Quotation) -> int:
+        return self.inputs.count(quote_recalled(quotation)) + 1
+
+
+def longest_turn(options: Options) -> int:
+    """Return what a part of a turn that is too long to be quoted as a whole may cost."""
+    unit = 1 if options.char_budget is None else CHARACTERS
+    return max(LEAST_PART * unit, int(options.budget * options.policy.recall * PART))
 
 
 # ---- picking -------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from palaver.context.render.blocks import Quotation as Quotation
 from palaver.context.render.blocks import facts_lines as facts_lines
 from palaver.context.render.blocks import memory_block as memory_block
 from palaver.context.render.blocks import quote_file as quote_file
+from palaver.context.render.blocks import quote_parts as quote_parts
 from palaver.context.render.blocks import quote_recalled as quote_recalled
 from palaver.context.render.blocks import quote_turn as quote_turn
 from palaver.context.render.blocks import recalled_block as recalled_block
