@@ -69,7 +69,7 @@ class RankedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What the question says about quoting turns: how much each of its stems counts, and whom it is about."""
+    """Hints of the question for quoting turns: how much each of its stems counts, and whom it is about."""
 
     rarity: Mapping[str, float] = field(default_factory=dict)
     asks_assistant: bool = False

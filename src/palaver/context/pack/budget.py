@@ -48,7 +48,7 @@ def recall_share(inputs: PackInputs, ledger: Ledger) -> int:
 def recall_room(inputs: PackInputs, ledger: Ledger) -> int:
     """Return what recall may take once the window and the summaries are in: its share, and what the window leaves.
 
-    What is reserved for summaries and whole turns stays free: they may need it in the next prompt for this message.
+    The reserve for summaries and whole turns stays free: they may need it in the next prompt for this message.
     """
     free = _summaries_reserve(inputs) - ledger.spent_on("summaries") - ledger.spent_on("omission note")
     room = ledger.left - max(0, free) - inputs.share(WHOLE_TURNS)
