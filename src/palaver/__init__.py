@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from palaver.conversations.options import ConversationOptions as ConversationOptions
     from palaver.conversations.store import Store as Store
     from palaver.conversations.turn_writer import TurnWriter as TurnWriter
+    from palaver.core.budgets import BudgetLimits as BudgetLimits
+    from palaver.core.budgets import BudgetOptions as BudgetOptions
     from palaver.core.pagination import group_by_date as group_by_date
     from palaver.core.turn_options import Moment as Moment
     from palaver.core.turn_options import SealOptions as SealOptions
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
     from palaver.memory.settings import Kind as Kind
     from palaver.model import Attachment as Attachment
     from palaver.model import Branch as Branch
+    from palaver.model import BudgetLine as BudgetLine
     from palaver.model import ContentInput as ContentInput
     from palaver.model import ConversationInfo as ConversationInfo
     from palaver.model import ConversationMatch as ConversationMatch
@@ -126,13 +129,14 @@ _HOMES = {
     "palaver.context.explain": ("Block", "ContextFile", "Explanation", "Omission"),
     "palaver.context.inputs": ("Context",),
     "palaver.conversations.conversation": ("Conversation",),
+    "palaver.core.budgets": ("BudgetLimits", "BudgetOptions"),
     "palaver.core.pagination": ("group_by_date",),
     "palaver.generation.mcp_tools": ("MCPTools",),
     "palaver.model": (
         "ContentInput", "Right", "Role", "Visibility",
-        "Attachment", "Branch", "ConversationInfo", "ConversationMatch", "ErasureReceipt", "Event", "Fact", "File",
-        "FileQuote", "FileText", "Image", "Note", "Page", "Reasoning", "RecallHit", "Request", "Scope", "Stats",
-        "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult", "Turn", "TurnMatch", "Upload", "Verified",
+        "Attachment", "Branch", "BudgetLine", "ConversationInfo", "ConversationMatch", "ErasureReceipt", "Event",
+        "Fact", "File", "FileQuote", "FileText", "Image", "Note", "Page", "Reasoning", "RecallHit", "Request", "Scope",
+        "Stats", "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult", "Turn", "TurnMatch", "Upload", "Verified",
         "WorkingMemory", "data_part",
     ),
     "palaver.generation.events": ("Answered", "MessageStored", "Prompted", "ToolDone", "ToolsPlanned", "TurnOpened"),

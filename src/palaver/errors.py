@@ -26,6 +26,10 @@
     │   └── AlreadyImported            the conversation exists already and differs
     ├── PermissionDenied               the scope lacks a right
     │   └── TokenRefused               the token is missing, expired or invalid here
+    ├── BudgetExceeded                 a budget of the tenant, user or key is used up; says which, and until when
+    │   ├── CostBudgetExceeded         of money
+    │   │   └── PriceUnknown           a budget of money holds, and the model has no price
+    │   └── StorageBudgetExceeded      of bytes or conversations: only deletion makes room
     ├── VerificationFailed             the log and the rows disagree; names the first bad row
     ├── ScrubPending                   deleted, but a reader or a full disk keeps old bytes for now
     ├── MissingExtra (ImportError)     an optional dependency; says which extra to install
@@ -271,6 +275,46 @@ class TokenRefused(PermissionDenied):
     def __init__(self, problem: str) -> None:
         self.right, self.problem = "signed in", problem
         PalaverError.__init__(self, problem)
+
+
+class BudgetExceeded(PalaverError):
+    """A budget does not allow a call. Nothing was sent to a model, or stored.
+
+    `kind` says whose budget it is: the `tenant`'s, the `user`'s or the `key`'s; `measure` and `period` what it limits.
+    `retry_after` has the seconds until the period ends.
+    """
+
+    def __init__(
+        self, kind: str, measure: str, period: str, *, limit: float, used: float, retry_after: float | None = None
+    ) -> None:
+        self.kind, self.measure, self.period = kind, measure, period
+        self.limit, self.used, self.retry_after = limit, used, retry_after
+        what = measure if period == "total" else f"{measure} per {period}"
+        super().__init__(f"{budget_of(kind)} allows {limit:,g} {what}, and {used:,g} are used or reserved")
+
+
+class CostBudgetExceeded(BudgetExceeded):
+    """A budget of money does not allow a call."""
+
+
+class PriceUnknown(CostBudgetExceeded):
+    """A budget of money holds, and `model` has no price, so that nobody knows what a call costs."""
+
+    def __init__(self, kind: str, model: str) -> None:
+        self.model = model
+        self.kind, self.measure, self.period = kind, "dollars", "total"
+        self.limit, self.used, self.retry_after = 0.0, 0.0, None
+        problem = f"{budget_of(kind)} limits money, and the model {model!r} has no price"
+        PalaverError.__init__(self, f"{problem}: set `price` of that model in `models`")
+
+
+class StorageBudgetExceeded(BudgetExceeded):
+    """A budget of bytes or conversations does not allow to store more. Deleting makes room."""
+
+
+def budget_of(kind: str) -> str:
+    """Say whose budget it is."""
+    return {"tenant": "the tenant's budget", "user": "the user's budget", "key": "this key's budget"}[kind]
 
 
 class VerificationFailed(PalaverError):

@@ -528,6 +528,7 @@ class Scope:
       includes `act_for`). A user has `read`, `write` and `generate` unless others are given; see `with_rights`.
     - `visibility`: `own`, or everything in one `workspace`, or everything of the `tenant`.
     - `workspace`: the workspace that `visibility="workspace"` shows.
+    - `key`: the id of the API key that the caller used, for its budget; it gives no rights.
     """
 
     tenant: str
@@ -535,6 +536,7 @@ class Scope:
     rights: frozenset[Right]
     visibility: Visibility
     workspace: str | None
+    key: str | None
 
     def __init__(
         self,
@@ -543,6 +545,7 @@ class Scope:
         rights: frozenset[Right] | None = None,
         visibility: Visibility = "own",
         workspace: str | None = None,
+        key: str | None = None,
         *,
         sight: Visibility | None = None,
     ) -> None:
@@ -552,7 +555,10 @@ class Scope:
             visibility = sight
         if rights is None:
             rights = USERLESS_RIGHTS if user is None else USER_RIGHTS
-        values = {"tenant": tenant, "user": user, "rights": rights, "visibility": visibility, "workspace": workspace}
+        values = {
+            "tenant": tenant, "user": user, "rights": rights, "visibility": visibility, "workspace": workspace,
+            "key": key,
+        }  # fmt: skip
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -564,7 +570,7 @@ class Scope:
 
     def with_rights(self, *rights: Right) -> Scope:
         """The same scope with further rights: `Scope("acme", "ada").with_rights("system")`."""
-        return Scope(self.tenant, self.user, self.rights.union(rights), self.visibility, self.workspace)
+        return Scope(self.tenant, self.user, self.rights.union(rights), self.visibility, self.workspace, self.key)
 
     @classmethod
     def of(cls, tenant: str, user: str | None) -> Scope:
@@ -588,6 +594,35 @@ class ApiKey:
     def works(self, now: datetime) -> bool:
         """Whether the key is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+# ---- budgets -------------------------------------------------------------------------------------------------------
+
+BudgetKind = Literal["tenant", "user", "key"]
+BudgetMeasure = Literal["requests", "tokens", "dollars", "bytes", "conversations"]
+BudgetPeriod = Literal["day", "month", "total"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetLine:
+    """One limit of a budget, and how much of it is used. `dollars` are dollars, `bytes` bytes.
+
+    `name` is the user's name or the id of the key; that of the tenant is empty. `resets_at` is when the period ends;
+    None for storage and conversations, which only deletion frees.
+    """
+
+    kind: BudgetKind
+    name: str
+    measure: BudgetMeasure
+    period: BudgetPeriod
+    limit: float
+    used: float
+    resets_at: datetime | None = None
+
+    @property
+    def left(self) -> float:
+        """What is left of the limit."""
+        return max(0, self.limit - self.used)
 
 
 # ---- old names -----------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from palaver.conversations.open_options import (
     TestingOptions,
 )
 from palaver.conversations.options import ConversationOptions
+from palaver.core.budgets import BudgetLimits, BudgetOptions
 from palaver.core.turn_options import Moment, SealOptions, StreamOptions, TurnInput, TurnOptions
 from palaver.generation.events import GenerateEvent
 from palaver.generation.options import GenerateOptions
@@ -29,6 +30,8 @@ from palaver.memory.settings import CompactionSettings, Kind
 from palaver.model import (
     Attachment,
     Branch,
+    BudgetKind,
+    BudgetLine,
     ContentInput,
     ConversationInfo,
     ConversationMatch,
@@ -150,6 +153,19 @@ class Store:
 
     def usage(self, *, since: Moment | None = None, until: Moment | None = None, limit: int = 10000) -> list[UsageLine]:
         """Return tokens by day (UTC), owner and model, as providers reported them; newest day first."""
+
+    def budgets(self, *, user: str | None = None, key: str | None = None) -> list[BudgetLine]:
+        """Return the limits of the budgets that hold for this scope, and how much of each is used.
+
+        - `user`, `key`: the budgets of another user, or of an API key by its id. Needs the right `admin`."""
+
+    def set_budget(self, kind: BudgetKind, name: str | None = None, **limits: Unpack[BudgetLimits]) -> None:
+        """Set the budget of one user or API key, or of the tenant, in place of the default. Needs the right `admin`.
+
+        Without limits the default holds again. The tenant's own budget is set by the application, not by a user or a
+        key. Other processes use the new limits within five seconds.
+
+        - `kind`: `tenant`, `user` or `key`; `name`: the user's name, or the id of the key."""
 
     def expire(self) -> list[str]:
         """Delete the conversations whose time to live is over, and return their ids."""
@@ -580,6 +596,7 @@ def open(
     agents: Mapping[str, Agent | Mapping[str, object]] | None = None,
     workspaces: Mapping[str, str | Workspace | Mapping[str, object]] | None = None,
     generate: GenerateSettings | Mapping[str, object] | None = None,
+    budgets: BudgetOptions | None = None,
     embedder: Embedder | str | None = "auto",
     memory: MemoryOptions | None = None,
     files: Path | str | FileOptions | None = None,
@@ -603,6 +620,8 @@ def open(
       `model` and `context`.
     - `generate`: defaults and limits of `generate`, and defaults of contexts (`policy`, `token_budget`, …); see
       `GenerateSettings`.
+    - `budgets`: limits of requests, tokens, money, storage and conversations for every tenant, user and API key; see
+      `BudgetOptions`.
     - `embedder`: `local`, `openai:MODEL`, `none`, an object with `name`, `dimensions` and `embed`, or `auto`: the local
       one where it is installed.
     - `memory`: `summarizer`, `extractor`, `redactor`, `token_counter`, `model_calls_per_day`; see `MemoryOptions`.

@@ -26,6 +26,12 @@ class Meter:
     def answered(self, usage: Usage) -> None:
         """A model has answered and reported its token usage."""
 
+    def spent(self, *, requests: int, tokens: int, dollars: float) -> None:
+        """A call that a budget limits has ended."""
+
+    def refused(self, kind: str, measure: str) -> None:
+        """A budget of this kind (tenant, user or key) refused a call because of this measure."""
+
 
 class NoSpan:
     """A span that records nothing, for telemetry that is off."""

@@ -69,6 +69,7 @@ BODIES: dict[str, Any] = {
     "count_message_tokens": {"model": "chat", "messages": [{"role": "user", "content": "x"}]},
     "create_embeddings": {"model": "none", "input": "x"},
     "erase_user": {"user": "nobody"},
+    "set_budget": {"kind": "user", "name": "nobody", "limits": {}},
     "verify_erasure": {"receipt": {}},
 }
 PARAMETERS = {"upload_attachment": {"filename": "x.txt"}, "find_conversation": {"key": "shared"}}

@@ -12,6 +12,7 @@ from palaver.core.validation import clean_limit, optional_name
 from palaver.generation.answer_place import AnswerPlace
 from palaver.generation.events import GenerateEvent
 from palaver.generation.options import GenerateOptions, parse_generate_options
+from palaver.generation.plan import check_budgets, plan_answer
 from palaver.generation.run import Generation
 from palaver.generation.services import GenerationServices
 from palaver.model import GENERATE, READ, SYSTEM, WRITE, ContentInput, Request, Turn
@@ -39,6 +40,11 @@ class Answers:
             self.handle.require(SYSTEM)
         arguments = replace(parse_generate_options(message, options), place=place)
         return Generation(thread, self.services, arguments).events()
+
+    async def check_budgets(self, thread: Thread, message: ContentInput | None, options: Mapping[str, Any]) -> None:
+        """Raise BudgetExceeded if the budgets allow no answer now, and what `stream` raises for its options."""
+        self.handle.require(READ, WRITE, GENERATE)
+        await check_budgets(plan_answer(thread, self.services, parse_generate_options(message, options)))
 
     async def reserve(self) -> AnswerPlace:
         """Take the place of an answer whose question is not stored yet. Raises ConversationBusy."""

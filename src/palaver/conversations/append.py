@@ -13,6 +13,7 @@ from palaver.conversations.arguments import check_keywords, optional_turn_id, tu
 from palaver.conversations.file_copies import FileCopies
 from palaver.conversations.handle import Handle
 from palaver.conversations.redaction import TurnRedaction
+from palaver.conversations.storage_room import StorageRoom
 from palaver.core.concurrency import run_in_strides
 from palaver.core.rights import may_act_for
 from palaver.core.strides import size_of
@@ -44,6 +45,7 @@ class TurnAppender:
     redaction: TurnRedaction
     copies: FileCopies
     meter: Meter
+    room: StorageRoom
     order: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def append(
@@ -88,6 +90,7 @@ class TurnAppender:
         return await self._store(batch) if items else []
 
     async def _store(self, batch: AppendBatch) -> list[Turn]:
+        await self.room.take_for(batch.drafts)
         turns = await self.handle.engine.append(self.handle.scope, self.handle.id, batch)
         self.meter.stored(len(turns))
         return turns

@@ -16,6 +16,7 @@ from uuid import uuid4
 from palaver.conversations.arguments import MAX_READ
 from palaver.conversations.handle import Handle
 from palaver.conversations.redaction import TurnRedaction
+from palaver.conversations.storage_room import StorageRoom
 from palaver.core.identity import file_hash
 from palaver.core.validation import MAX_FILE, clean_limit, clean_name, optional_name
 from palaver.errors import AttachmentNotFound, EngineError, InvalidInput, PalaverError, TooLarge
@@ -118,6 +119,7 @@ class AttachmentWriter:
     clock: Clock
     ids: Ids
     redaction: TurnRedaction
+    room: StorageRoom
 
     async def attach(self, data: bytes | Path | str, filename: str | None, media_type: str | None) -> Attachment:
         self.handle.require(WRITE)
@@ -135,6 +137,7 @@ class AttachmentWriter:
         filename = None if filename is None else kinds.check_name(clean_name("filename", filename))
         media_type = await asyncio.to_thread(kinds.checked, data, filename, optional_name("media_type", media_type))
         await check_archive(media_type, data)
+        await self.room.take_bytes(len(data))
         filename = self.redaction.redact_filename(filename) or "file" + kinds.ending_of(media_type)
         attachment = Attachment(
             id=id,

@@ -16,6 +16,7 @@ from palaver.core.turn_draft import DraftBuilder
 from palaver.files.reader import Files
 from palaver.generation.settings import GenerationContext
 from palaver.memory.worker.loop import Worker
+from palaver.models.budgets import Budgets
 from palaver.models.token_ratio import TokenRatios
 from palaver.ports.blobs import Blobs
 from palaver.ports.clock import Clock, Ids
@@ -44,6 +45,7 @@ class Components:
     clock: Clock
     clock_watch: ClockWatch
     generation: GenerationContext
+    budgets: Budgets
     redactor: Redactor  # for turns, before they are stored
     redact_record: Callable[[str], str]  # for the request log
     held_back: HeldBackStreams
@@ -58,11 +60,13 @@ class Components:
         """Return the components for the user that `engine` is signed in as: only the shared caches stay the same."""
         recall = RecallService(engine, self.worker.embedder, self.clock)
         blobs = self.blobs if self.blobs_chosen else engine.blobs
+        budgets = Budgets(engine, self.clock, is_on=engine.is_service)
         return replace(
             self,
             engine=engine,
             blobs=blobs,
             contexts=ContextBuilder(engine, recall, self.contexts.counter),
-            worker=replace(self.worker, engine=engine, files=Files(engine, blobs)),
+            budgets=budgets,
+            worker=replace(self.worker, engine=engine, budgets=budgets, files=Files(engine, blobs)),
             generation=replace(self.generation, token_ratios=TokenRatios(engine)),
         )

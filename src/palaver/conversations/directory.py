@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from palaver.conversations.arguments import MAX_READ
 from palaver.conversations.details import clean_changes, clean_owner
 from palaver.conversations.redaction import redact_details
+from palaver.core.budgets import Payer
 from palaver.core.identity import is_id
 from palaver.core.pagination import decode_cursor, encode_cursor
 from palaver.core.rights import require_right
@@ -16,6 +17,7 @@ from palaver.core.validation import clean_actor, clean_limit, clean_name, clean_
 from palaver.errors import ConversationNotFound, InvalidInput, SettingsConflict
 from palaver.memory.settings import KINDS, Kind, differing, kind_of
 from palaver.model import ADMIN, READ, WRITE, ConversationInfo, ConversationMatch, Page, Scope
+from palaver.models.budgets import Budgets
 from palaver.ports.clock import Ids
 from palaver.ports.engine import ConversationStore
 from palaver.ports.queries import ConversationSpec, Listing, SearchQuery
@@ -35,6 +37,7 @@ class Directory:
     scope: Scope
     ids: Ids
     redactor: Redactor
+    budgets: Budgets
 
     async def open(self, key: str | None, owner: str | None, fields: Mapping[str, object]) -> ConversationInfo:
         require_right(self.scope, WRITE)
@@ -54,9 +57,16 @@ class Directory:
             ttl=changes.ttl,
             salt=changes.salt,
         )
+        await self._take_room(owner, spec.key)
         info = await self.engine.open_conversation(self.scope, spec)
         _require_settings(info, fields.get("settings"))
         return info
+
+    async def _take_room(self, owner: str, key: str | None) -> None:
+        """Count a new conversation in the budgets of its owner, if they limit conversations."""
+        payer = Payer(self.scope.tenant, owner or None, self.scope.key)
+        if await self.budgets.limits_conversations(payer) and (key is None or not await self._exists(owner, key)):
+            await self.budgets.take_room(payer, conversations=1)
 
     async def _redacted(self, key: str | None, owner: str, fields: Mapping[str, object]) -> Mapping[str, object]:
         """Redact the fields of a new conversation. One that exists already is opened as it is."""

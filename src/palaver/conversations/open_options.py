@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from palaver.core.budgets import BudgetOptions
 from palaver.errors import InvalidInput
 from palaver.generation.settings import Agent, GenerateSettings, Workspace
 from palaver.model import Scope, warn_renamed
@@ -167,6 +168,7 @@ class StoreOptions:
     scope: Scope
     embedder: Embedder | str | None
     answers: AnswerOptions
+    budgets: BudgetOptions | None
     memory: MemoryOptions
     files: FileOptions
     streams: StreamTimes

@@ -24,6 +24,7 @@ from palaver.conversations.open_options import (
 )
 from palaver.conversations.opening import assemble_store
 from palaver.conversations.store import Store
+from palaver.core.budgets import BudgetOptions
 from palaver.core.event_loop import require_asyncio
 from palaver.errors import InvalidInput
 from palaver.generation.settings import Agent, GenerateSettings, Workspace
@@ -87,6 +88,7 @@ def open(
     agents: Mapping[str, Agent | Mapping[str, object]] | None = None,
     workspaces: Mapping[str, str | Workspace | Mapping[str, object]] | None = None,
     generate: GenerateSettings | Mapping[str, object] | None = None,
+    budgets: BudgetOptions | None = None,
     embedder: Embedder | str | None = "auto",
     memory: MemoryOptions | None = None,
     files: Path | str | FileOptions | None = None,
@@ -110,6 +112,8 @@ def open(
       `model` and `context`.
     - `generate`: defaults and limits of `generate`, and defaults of contexts (`policy`, `token_budget`, …); see
       `GenerateSettings`.
+    - `budgets`: limits of requests, tokens, money, storage and conversations for every tenant, user and API key; see
+      `BudgetOptions`.
     - `embedder`: `local`, `openai:MODEL`, `none`, an object with `name`, `dimensions` and `embed`, or `auto`: the local
       one where it is installed.
     - `memory`: `summarizer`, `extractor`, `redactor`, `token_counter`, `model_calls_per_day`; see `MemoryOptions`.
@@ -136,4 +140,4 @@ def open(
         "model": model, "models": models, "agents": agents, "workspaces": workspaces, "generate": generate,
     }  # fmt: skip
     whole = scope or Scope.of(tenant, user)
-    return Opening(StoreOptions(url=url, scope=whole, embedder=embedder, answers=answers, **groups))
+    return Opening(StoreOptions(url=url, scope=whole, embedder=embedder, answers=answers, budgets=budgets, **groups))

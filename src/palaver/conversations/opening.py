@@ -31,6 +31,7 @@ from palaver.conversations.redaction import HeldBackStreams
 from palaver.conversations.sessions import new_session
 from palaver.conversations.store import Store
 from palaver.conversations.sweeper import Sweeper
+from palaver.core.budgets import clean_options
 from palaver.core.identity import new_id
 from palaver.core.turn_draft import DraftBuilder
 from palaver.errors import EngineError, FilesNotConfigured, InvalidInput
@@ -40,6 +41,7 @@ from palaver.generation.settings import GenerationContext, open_generation_conte
 from palaver.memory.model_calls import CALLS_PER_DAY, check_limit
 from palaver.memory.worker.loop import Worker
 from palaver.model import WRITE, Scope
+from palaver.models.budgets import Budgets
 from palaver.models.offline.embedder import available as embedder_available
 from palaver.models.offline.embedder import open_embedder
 from palaver.models.tokens import BpeCounter
@@ -105,8 +107,11 @@ def _make_components(connected: _Connected, options: StoreOptions, lifetime: Lif
     engine, clock, memory = connected.engine, connected.clock, options.memory
     counter, ids = memory.get("token_counter") or BpeCounter(), options.testing.get("ids") or new_id
     meter, redactor = options.telemetry.get("meter") or Meter(), LazyRedactor(memory.get("redactor"))
+    is_open = not isinstance(engine, TokenEngine) or engine.is_service
+    budgets = Budgets(engine, clock, clean_options(options.budgets), meter, is_on=is_open)
     return Components(
         engine=engine,
+        budgets=budgets,
         blobs=connected.blobs,
         blobs_chosen=bool(options.files.get("blobs") or options.files.get("folder")),
         drafts=DraftBuilder(counter),
@@ -125,6 +130,7 @@ def _make_components(connected: _Connected, options: StoreOptions, lifetime: Lif
             extractor=memory.get("extractor"),
             model_calls_per_day=check_limit("model_calls_per_day", memory.get("model_calls_per_day", CALLS_PER_DAY)),
             models=connected.generation.models,
+            budgets=budgets,
             meter=meter,
             files=None if isinstance(connected.blobs, UnsetBlobs) else Files(engine, connected.blobs),
         ),

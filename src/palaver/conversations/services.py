@@ -16,6 +16,7 @@ from palaver.conversations.log import ConversationLog
 from palaver.conversations.memory import ConversationMemory
 from palaver.conversations.recall import ConversationRecall
 from palaver.conversations.redaction import TurnRedaction
+from palaver.conversations.storage_room import StorageRoom
 from palaver.conversations.streams import TurnStreams
 from palaver.files.reader import Files
 from palaver.generation.services import GenerationServices
@@ -28,11 +29,12 @@ class ConversationServices:
         telemetry, threads = parts.generation.telemetry, parts.generation.provider_threads
         self.redaction = TurnRedaction(handle, parts.redactor)
         self.attachments = AttachmentReader(handle, Files(parts.engine, parts.blobs), self.redaction)
-        self.uploads = AttachmentWriter(handle, parts.blobs, parts.clock, parts.ids, self.redaction)
+        room = StorageRoom(handle, parts.budgets)
+        self.uploads = AttachmentWriter(handle, parts.blobs, parts.clock, parts.ids, self.redaction, room)
         copies = FileCopies(self.attachments, self.uploads)
-        self.appender = TurnAppender(handle, parts.drafts, parts.ids, self.redaction, copies, parts.meter)
+        self.appender = TurnAppender(handle, parts.drafts, parts.ids, self.redaction, copies, parts.meter, room)
         self.streams = TurnStreams(
-            handle, self.appender, parts.drafts, self.redaction, parts.held_back, parts.meter, parts.stream_lease
+            handle, self.appender, parts.drafts, self.redaction, parts.held_back, parts.meter, room, parts.stream_lease
         )
         self.thread = ThreadReader(handle, threads)
         self.forgetter = Forgetter(handle, parts.blobs, threads, telemetry)
@@ -51,7 +53,8 @@ class ConversationServices:
             ids=parts.ids,
             meter=parts.meter,
             contexts=self.contexts,
-            search=Directory(parts.engine, handle.scope, parts.ids, parts.redactor).search,
+            search=Directory(parts.engine, handle.scope, parts.ids, parts.redactor, parts.budgets).search,
+            budgets=parts.budgets,
             lease=parts.stream_lease,
             redact_content=self.redaction.redact_text,
             redact_record=parts.redact_record,

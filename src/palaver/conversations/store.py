@@ -17,11 +17,12 @@ from palaver.conversations.erasure import Eraser
 from palaver.conversations.maintenance import Maintenance
 from palaver.conversations.options import ConversationOptions
 from palaver.conversations.sessions import Sessions, new_session
+from palaver.core.budgets import BudgetLimits, Payer, clean_limits, clean_subject
 from palaver.core.identity import is_id
 from palaver.core.option_docs import describe_options
 from palaver.core.rights import require_right
 from palaver.core.turn_options import Moment
-from palaver.core.validation import clean_limit, clean_name
+from palaver.core.validation import clean_limit, clean_name, optional_name
 from palaver.errors import ConversationNotFound, InvalidInput
 from palaver.files.storage import blob_path
 from palaver.generation.events import GenerateEvent
@@ -31,6 +32,8 @@ from palaver.model import (
     ADMIN,
     READ,
     WRITE,
+    BudgetKind,
+    BudgetLine,
     ContentInput,
     ConversationInfo,
     ConversationMatch,
@@ -44,6 +47,7 @@ from palaver.model import (
     Turn,
     UsageLine,
 )
+from palaver.ports.budgets import StoredBudget
 from palaver.ports.engine import Token, TokenEngine
 from palaver.ports.queries import Record
 
@@ -54,7 +58,7 @@ class Store:
     def __init__(self, components: Components, scope: Scope, sessions: Sessions | None = None) -> None:
         self.scope = scope
         self._components, self._sessions = components, sessions or Sessions()
-        self._directory = Directory(components.engine, scope, components.ids, components.redactor)
+        self._directory = Directory(components.engine, scope, components.ids, components.redactor, components.budgets)
         self._eraser = Eraser(components, scope)
         self._maintenance = Maintenance(
             components.engine,
@@ -225,6 +229,34 @@ class Store:
             optional_moment("until", until),
             clean_limit("limit", limit, MAX_READ),
         )
+
+    async def budgets(self, *, user: str | None = None, key: str | None = None) -> list[BudgetLine]:
+        """Return the limits of the budgets that hold for this scope, and how much of each is used.
+
+        - `user`, `key`: the budgets of another user, or of an API key by its id. Needs the right `admin`.
+        """
+        require_right(self.scope, READ)
+        if user not in (None, self.scope.user) or key not in (None, self.scope.key):
+            require_right(self.scope, ADMIN)
+        user, key = optional_name("user", user), optional_name("key", key)
+        payer = Payer(self.scope.tenant, user or self.scope.user, key or self.scope.key)
+        return await self._components.budgets.lines(payer)
+
+    async def set_budget(self, kind: BudgetKind, name: str | None = None, **limits: Unpack[BudgetLimits]) -> None:
+        """Set the budget of one user or API key, or of the tenant, in place of the default. Needs the right `admin`.
+
+        Without limits the default holds again. The tenant's own budget is set by the application, not by a user or a
+        key. Other processes use the new limits within five seconds.
+
+        - `kind`: `tenant`, `user` or `key`; `name`: the user's name, or the id of the key.
+        """
+        require_right(self.scope, ADMIN)
+        whose, called = clean_subject(kind, name)
+        if whose == "tenant" and (self.scope.user is not None or self.scope.key is not None):
+            raise InvalidInput("kind", "the tenant's own budget is set by the application: use `palaver budgets set`")
+        cleaned = clean_limits("limits", limits)
+        await self._components.engine.put_budget(self.scope, StoredBudget(whose, called, cleaned))
+        self._components.budgets.changed(self.scope.tenant)
 
     # ---- maintenance
 

@@ -10,6 +10,7 @@ from palaver.conversations.append import TurnAppender, batch_of
 from palaver.conversations.arguments import check_keywords, turn_id
 from palaver.conversations.handle import Handle
 from palaver.conversations.redaction import LOST, HeldBackStreams, TurnRedaction
+from palaver.conversations.storage_room import StorageRoom
 from palaver.core.concurrency import run_in_strides
 from palaver.core.strides import size_of
 from palaver.core.turn_draft import DraftBuilder, check_size, clean_usage, encode_calls, encode_sources
@@ -33,6 +34,7 @@ class TurnStreams:
     redaction: TurnRedaction
     held_back: HeldBackStreams
     meter: Meter
+    room: StorageRoom
     lease: float  # seconds that a writer may be silent
 
     @property
@@ -58,6 +60,7 @@ class TurnStreams:
         self.handle.require_talk("stream")
         drafts = await self.appender.make_drafts([{"role": role, "content": "", **fields}])
         batch = batch_of(tuple(drafts), expected_seq, replaces, discard_after)
+        await self.room.require_some()
         return await self.handle.engine.stream_open(self.handle.scope, self.handle.id, batch, self._lease_micros)
 
     async def append_chunk(self, turn: Turn | str, n: int, text: str) -> int:
@@ -134,6 +137,7 @@ class TurnStreams:
         end = await run_in_strides(lambda: self._end_of(turn, text, tail, **final), len(text) + size_of(final))
         sealed = await self.handle.engine.stream_commit(self.handle.scope, self.handle.id, turn.id, end)
         self.meter.stored(1)
+        await self.room.add_end(end)
         return sealed
 
     async def abort(self, turn: str, tail: StreamChunk | None) -> Turn:

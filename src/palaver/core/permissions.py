@@ -27,7 +27,7 @@ def _all(verbs: str, *rights: Right, of_owner: bool = False) -> dict[str, Permis
 
 VERBS: Mapping[str, Permission] = {
     **_all(
-        """Store.get Store.find Store.conversations Store.search Store.audit Store.usage Store.stats
+        """Store.get Store.find Store.conversations Store.search Store.audit Store.usage Store.stats Store.budgets
         Conversation.refresh Conversation.history Conversation.turn Conversation.search Conversation.branches
         Conversation.attachments Conversation.attachment Conversation.attachment_text Conversation.read_attachment
         Conversation.read_attachment_range Conversation.data_url Conversation.recall Conversation.build_context
@@ -54,13 +54,14 @@ VERBS: Mapping[str, Permission] = {
         GENERATE,
     ),
     **_all("Store.restore", WRITE, ADMIN),
-    **_all("Store.erase_user Store.check_erasure", ADMIN),
+    **_all("Store.erase_user Store.check_erasure Store.set_budget", ADMIN),
 }
 # Arguments of a verb, and what they need beyond it.
 ARGUMENTS: Mapping[str, str] = {
     "role system": "system",
     "instructions of generate and build_context": "system",
     "actor of a user turn, or author of a note, who is another person": "act_for or admin",
+    "user or key of Store.budgets, if it is another one": "admin",
     "owner of Store.conversation who is another person": "admin",
     "Conversation.forget() without a turn": "admin, unless it is one's own conversation",
 }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from palaver.context.render import original_names
+from palaver.core.budgets import max_output_of, payer_of
 from palaver.core.concurrency import run_uncancelled
 from palaver.core.identity import canonical_json
 from palaver.core.turn_draft import encode_calls
@@ -29,6 +31,7 @@ from palaver.generation.prompt import Prompt
 from palaver.generation.tool_round import metadata_of_calls
 from palaver.generation.tools import Toolbox
 from palaver.model import Request, TokenUsage, ToolCall, Turn
+from palaver.models.budgets import PlannedCall, cap_output
 from palaver.models.request_log import RequestRecorder
 from palaver.models.response_accumulator import STOPPED, ModelResponse
 from palaver.models.retry import stream_with_retries
@@ -92,7 +95,18 @@ class ModelCall:
         return self.attempt.response
 
     async def run(self) -> Turn:
-        """Store the reply and return its turn. If the call fails, the text so far is stored as an aborted turn."""
+        """Store the reply and return its turn. If the call fails, the text so far is stored as an aborted turn.
+
+        Raises BudgetExceeded before anything is sent or stored.
+        """
+        plan = self.plan
+        tokens = math.ceil(self.prompt.counted * self.prompt.ratio)
+        call = PlannedCall(plan.model, plan.price, tokens, self.attempt.body)
+        payer = payer_of(plan.services.scope, plan.thread.info.owner)
+        async with plan.services.budgets.reserved(payer, call, lambda: self.response):
+            return await self._run()
+
+    async def _run(self) -> Turn:
         plan, model = self.plan, self.plan.model
         metadata = plan.metadata_for(self.progress.question)
         self.attempt.start()  # before the turn is opened: the model works while the database does
@@ -169,7 +183,10 @@ class ModelCall:
 
     async def _restart(self, problem: ModelError, *, continues: bool) -> None:
         await self.attempt.recorder.finish(self.response.to_record(problem), None)
+        most = max_output_of(self.attempt.body)
         self.attempt = _make_attempt(self.plan, self.progress, self.prompt, self.tool_choice, continues=continues)
+        if most is not None:
+            cap_output(self.plan.model, self.attempt.body, most)
         self.attempt.start()
 
     def _finish_turn(self, out: TurnStream, metadata: Mapping[str, object]) -> None:

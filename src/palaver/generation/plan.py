@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from palaver.core.budgets import payer_of
 from palaver.errors import InvalidInput
 from palaver.files.kinds import READABLE
 from palaver.generation.builtin_tools import READ_ATTACHMENT, make_builtin_tools
@@ -93,6 +94,12 @@ def plan_answer(thread: Thread, services: GenerationServices, options: GenerateA
             thread.info, {"token_budget": options.token_budget, **options.context}, agent=options.agent
         ),
     )
+
+
+async def check_budgets(plan: AnswerPlan) -> None:
+    """Raise BudgetExceeded if the budgets allow no call now, before anything is stored."""
+    payer = payer_of(plan.services.scope, plan.thread.info.owner)
+    await plan.services.budgets.check(payer, plan.model, plan.price)
 
 
 def _find_agent(shared: GenerationContext, thread: Thread, options: GenerateArguments) -> Agent:

@@ -18,7 +18,7 @@ from palaver.generation.continuation import continue_thread, remember_response
 from palaver.generation.events import Answered, GenerateEvent, MessageStored, Prompted
 from palaver.generation.model_call import ModelCall
 from palaver.generation.options import GenerateArguments
-from palaver.generation.plan import offer_file_tool, plan_answer
+from palaver.generation.plan import check_budgets, offer_file_tool, plan_answer
 from palaver.generation.progress import Progress
 from palaver.generation.prompt import Prompt, build_prompt, can_teach_ratio
 from palaver.generation.question import (
@@ -93,6 +93,8 @@ class Generation:
         plan, progress = self._plan, self._progress
         latest = await close_interrupted_tool_round(plan.thread, plan.services.clock.now())
         is_new = plan.options.message is not None or plan.options.place is not None
+        if is_new and plan.options.idempotency_key is None:  # a repeated question gets the answer that it has
+            await check_budgets(plan)
         if is_new:
             await place.reserve()
         history = await self._ask_question()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from palaver.generation.settings import GenerationContext
 from palaver.model import Scope
+from palaver.models.budgets import Budgets
 from palaver.ports.clock import Clock, Ids
 from palaver.ports.conversation import ContextSource, ConversationSearch
 from palaver.ports.engine import Engine
@@ -23,6 +24,7 @@ class GenerationServices:
     clock: Clock
     ids: Ids
     meter: Meter
+    budgets: Budgets
     contexts: ContextSource
     search: ConversationSearch
     redact_content: Callable[[str], Awaitable[str]]  # for stored text, if the conversation asks for redaction

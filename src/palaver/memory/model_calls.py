@@ -10,6 +10,8 @@ from palaver.model import Summary
 CALLS_PER_DAY = 20  # per conversation: summaries of about 400 turns, with the summaries of those
 NOT_IN_USE = "not in use yet"  # reasons why the rules wrote in place of a model
 LIMIT_REACHED = "daily limit reached"
+BUDGET_REACHED = "budget used up"
+REASONS = (NOT_IN_USE, LIMIT_REACHED, BUDGET_REACHED)
 IN_USE = 2**53 - 1  # argument of a compaction job: a context was built, and no turns need to be summarised for it
 
 
@@ -27,7 +29,7 @@ def name_postponed(rules: str, model: str | None, reason: str) -> str:
 
 def postponed_for(writer: str) -> str | None:
     """Return why no model was called for a summary that the rules wrote; None if that is not how it was written."""
-    return next((reason for reason in (NOT_IN_USE, LIMIT_REACHED) if writer.endswith(f": {reason})")), None)
+    return next((reason for reason in REASONS if writer.endswith(f": {reason})")), None)
 
 
 def is_postponed(writer: str) -> bool:

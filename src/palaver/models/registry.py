@@ -54,9 +54,10 @@ class ModelRegistry:
         return self._open[name]
 
     def price(self, name: str) -> Price | None:
-        """Return the price of the model of that name, if it is configured."""
+        """Return the price of the model of that name, if it is configured, or if the application's object has one."""
         _, known = self._resolve(name)
-        return Price.of(name, known["price"]) if isinstance(known, Mapping) and "price" in known else None
+        given = known.get("price") if isinstance(known, Mapping) else getattr(known, "price", None)
+        return None if given is None else Price.of(name, given)
 
     def _open_named(self, called: str) -> ChatModel:
         name, known = self._resolve(called)

@@ -8,7 +8,18 @@ from dataclasses import dataclass, field, replace
 
 from palaver.core.identity import new_id
 from palaver.model import ToolCall
-from palaver.ports.models import CallReady, Cited, Finished, JsonObject, ModelEvent, Started, Thought, Usage
+from palaver.ports.models import (
+    CallReady,
+    Cited,
+    Finished,
+    JsonObject,
+    ModelEvent,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    Thought,
+    Usage,
+)
 
 STOPPED = "stopped"
 STOP_SEQUENCE = "stop_sequence"  # metadata of an answer: the stop sequence at which the model stopped
@@ -32,6 +43,7 @@ class ModelResponse:
     finish: str | None = None
     sequence: str | None = None
     retries: list[JsonObject] = field(default_factory=list)
+    characters: int = 0  # of text, reasoning and calls
     names: Mapping[str, str] = field(default_factory=dict)
 
     def consume(self, event: ModelEvent) -> None:
@@ -42,6 +54,9 @@ class ModelResponse:
         elif isinstance(event, CallReady):
             call = replace(event.call, name=self.names.get(event.call.name, event.call.name))
             self.calls.append(self._with_unique_id(call))
+            self.characters += len(call.name) + len(str(call.arguments))
+        elif isinstance(event, TextDelta | ReasoningDelta):
+            self.characters += len(event.text)
         elif isinstance(event, Cited):
             self.sources.append(event.source)
         elif isinstance(event, Thought):

@@ -33,6 +33,7 @@ from palaver.model import (
 )
 from palaver.ports.answer_places import PlaceRequest
 from palaver.ports.blobs import Blobs
+from palaver.ports.budgets import BudgetStore
 from palaver.ports.damage import Damage
 from palaver.ports.jobs import JOB_KINDS, Health, Job
 from palaver.ports.memory import (
@@ -427,6 +428,14 @@ class KeyStore(Protocol):
     async def key_events(self, scope: Scope, after: int, limit: int) -> list[Event]: ...
 
 
+class LeaseStore(Protocol):
+    """Work that one process of many does at a time."""
+
+    async def take_lease(self, tenant: str, name: str, micros: int) -> bool:
+        """Take some work for so many microseconds. False while another process has it."""
+        ...
+
+
 class JobStore(Protocol):
     """The queue of background jobs. A lease is how many microseconds a worker may hold a job without renewing it."""
 
@@ -538,6 +547,8 @@ class Engine(
     RecallStore,
     RequestStore,
     KeyStore,
+    BudgetStore,
+    LeaseStore,
     JobStore,
     EmbeddingStore,
     RepairStore,

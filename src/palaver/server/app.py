@@ -50,6 +50,7 @@ DESCRIPTION = (
 )
 EXPOSED = (
     "Accept-Ranges", "Content-Disposition", "Content-Range", "ETag", "Link", "Location", "Mcp-Session-Id",
+    "RateLimit", "RateLimit-Policy",
     "Retry-After", "WWW-Authenticate", "X-Request-Id", "X-Conversation-Id", "X-Context-Tokens", "X-Recalled-Turns",
     "X-Ignored-Fields", "X-Vercel-AI-UI-Message-Stream",
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -102,7 +102,7 @@ class Authenticator:
             await self._log_key_use("refuse", key, address)
             raise unauthorized("This key was revoked" if key.revoked_at is not None else "This key has expired")
         await self._log_key_use("use", key, address)
-        return Caller(key.scope, f"key:{key.id}", key.id)
+        return Caller(replace(key.scope, key=key.id), f"key:{key.id}", key.id)
 
     async def _log_key_use(self, kind: str, key: ApiKey, address: str) -> None:
         """Write to the log of keys: once an hour for each address, not for every request."""
@@ -226,7 +226,7 @@ class Authenticator:
             raise unauthorized("This ticket is for something else")
         tenant, user, visibility, workspace = claims["scope"]
         rights: set[Right] = {READ, WRITE} if line.startswith("PUT ") else {READ}
-        scope = Scope(tenant, user, frozenset(rights), visibility, workspace)
+        scope = Scope(tenant, user, frozenset(rights), visibility, workspace, claims["key"])
         caller = Caller(scope, claims["name"], claims["key"], claims.get("until"))
         await self.still_allowed(caller)
         return caller

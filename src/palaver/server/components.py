@@ -105,6 +105,7 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
         workspaces=settings.workspaces,
         model_calls_per_day=settings.model_calls_per_day,
         generate=settings.generate,
+        budgets=settings.budgets,  # type: ignore[arg-type]  # checked with the other settings
         meter=metrics,
         stream_lease=settings.stream_lease,
     ) as store:

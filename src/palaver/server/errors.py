@@ -36,6 +36,10 @@ STATUSES: Mapping[type[Exception], tuple[int, str]] = {
     errors.ConversationBusy: (409, "conversation-busy"),
     errors.QueueTimeout: (503, "queue-timeout"),
     errors.PermissionDenied: (403, "permission-denied"),
+    errors.BudgetExceeded: (429, "budget-exceeded"),
+    errors.CostBudgetExceeded: (402, "cost-budget-exceeded"),
+    errors.PriceUnknown: (402, "price-unknown"),
+    errors.StorageBudgetExceeded: (402, "storage-budget-exceeded"),
     errors.VerificationFailed: (500, "verification-failed"),
     errors.MissingExtra: (501, "missing-extra"),
     errors.ModelError: (502, "model-error"),
@@ -52,6 +56,7 @@ STATUSES: Mapping[type[Exception], tuple[int, str]] = {
 TITLES: Mapping[int, str] = {
     400: "Bad request",
     401: "Not authenticated",
+    402: "Budget used up",
     403: "Not allowed",
     404: "Not found",
     405: "Method not allowed",
@@ -96,7 +101,8 @@ SLUGS: Mapping[int, str] = {
 }
 # Attributes of an error that are sent to clients. None of them is content.
 SENT = ("field", "size", "limit", "unit", "needed", "budget", "expected", "found", "right", "extra", "turn", "by",
-         "conversation", "attachment", "model", "row", "media_type", "waited", "ahead")  # fmt: skip
+         "conversation", "attachment", "model", "row", "media_type", "waited", "ahead",
+         "kind", "measure", "period", "used", "retry_after")  # fmt: skip
 TYPE = "urn:palaver:problem:"
 
 
@@ -125,11 +131,21 @@ def status_of(error: Exception) -> tuple[int, str]:
 
 def error_response(error: errors.PalaverError) -> Problem:
     body = problem_body(error)
-    headers = {}
-    if body["status"] == 503:
-        wait = getattr(error, "retry_after", None)
+    wait = getattr(error, "retry_after", None)
+    headers = budget_headers(error) if isinstance(error, errors.BudgetExceeded) else {}
+    if body["status"] == 503 or (wait is not None and isinstance(error, errors.BudgetExceeded)):
         headers["Retry-After"] = str(max(1, round(wait or 1)))
     return Problem(wire.encode(body), body["status"], headers=headers)
+
+
+def budget_headers(error: errors.BudgetExceeded) -> dict[str, str]:
+    """Return headers that say which budget refused, and tell the SDKs of providers not to retry at once."""
+    headers = {"X-Should-Retry": "false"}
+    if error.retry_after is not None:
+        name, window = f'"{error.kind}-{error.measure}-{error.period}"', {"day": 86_400, "month": 2_592_000}
+        headers["RateLimit-Policy"] = f"{name};q={error.limit:.0f};w={window[error.period]}"
+        headers["RateLimit"] = f"{name};r=0;t={error.retry_after:.0f}"
+    return headers
 
 
 def problem_body(error: errors.PalaverError) -> dict[str, Any]:

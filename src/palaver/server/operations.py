@@ -21,7 +21,18 @@ from palaver.server.compat.openai_conversations import routes as openai_conversa
 from palaver.server.compat.openai_embeddings import routes as openai_embeddings
 from palaver.server.compat.openai_responses import compact as compact_responses
 from palaver.server.compat.openai_responses import routes as openai_responses
-from palaver.server.rest import admin, attachments, conversations, events, generate, memory, schemas, streams, turns
+from palaver.server.rest import (
+    admin,
+    attachments,
+    budgets,
+    conversations,
+    events,
+    generate,
+    memory,
+    schemas,
+    streams,
+    turns,
+)
 
 CONVERSATION = "/conversations/{conversation}"
 TURN = CONVERSATION + "/turns/{turn}"
@@ -33,6 +44,7 @@ NOTES = CONVERSATION + "/memory/{list}"
 # Error statuses of every operation, and of every operation on a conversation.
 ALWAYS = (400, 401, 403, 408, 413, 421, 422, 429, 500, 503, 504)
 NAMED = (404, 410)
+STORING = ("POST", "PUT")  # methods that a budget may refuse with 402
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +77,8 @@ class Operation:
     @property
     def refusals(self) -> tuple[int, ...]:
         named = NAMED if "{conversation}" in self.path else ()
-        usual = {*ALWAYS, *named, *(one for one in self.also if one >= 400)}
+        paid = (402,) if self.method in STORING else ()
+        usual = {*ALWAYS, *named, *paid, *(one for one in self.also if one >= 400)}
         return tuple(sorted(usual if self.dialect == "problem" else {STATUSES.get(one, one) for one in usual}))
 
 
@@ -171,6 +184,8 @@ REST_OPERATIONS: tuple[Operation, ...] = (
     _rest("Store.audit Conversation.audit", f"GET {CONVERSATION}/audit", admin.audit, schemas.Events, H),
     _rest("Conversation.verify", f"POST {CONVERSATION}/verify", admin.verify, schemas.Verified, H),
     _rest("Store.usage", "GET /usage", admin.usage, schemas.Usage, H),
+    _rest("Store.budgets", "GET /budgets", budgets.list_budgets, schemas.Budgets, H),
+    _rest("Store.set_budget", "PUT /budgets", budgets.set_budget, schemas.Budgets, H),
     _rest("Store.stats", "GET /stats", admin.stats, schemas.Stats, H),
     _rest("Store.sweep Store.expire", "POST /sweep", admin.sweep, schemas.Swept, H, also=(202,)),
     _rest("Store.erase_user", "POST /erasures", admin.erase_user, schemas.ErasureReceipt, H),

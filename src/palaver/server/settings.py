@@ -13,6 +13,7 @@ from typing import Any
 
 from palaver.audit.seals import clean_sealing_key
 from palaver.conversations.open_options import DEFAULT_URL, STREAM_LEASE, SWEEP_EVERY
+from palaver.core.budgets import clean_options
 from palaver.errors import InvalidInput
 from palaver.memory.model_calls import CALLS_PER_DAY, check_limit
 
@@ -92,6 +93,7 @@ class ServerSettings:
     workspaces: Mapping[str, Any] = field(default_factory=dict)
     generate: Mapping[str, Any] = field(default_factory=dict)
     model_calls_per_day: int = CALLS_PER_DAY  # of background work, per conversation; 0: none
+    budgets: Mapping[str, Any] = field(default_factory=dict)  # of every tenant, user and key; see docs/budgets.md
 
     @property
     def on_loopback(self) -> bool:
@@ -137,6 +139,7 @@ class ServerSettings:
             raise InvalidInput("retention_minutes", "must be more than 0 minutes")
         if decided := RESERVED_FIELDS.intersection(self.provider_fields):
             raise InvalidInput("provider_fields", f"cannot contain {sorted(decided)[0]!r}: Palaver decides it")
+        clean_options(self.budgets)
         check_limit("model_calls_per_day", self.model_calls_per_day)
         if "*" in self.origins:
             raise InvalidInput("origins", "must name each origin; * would allow every page")

@@ -13,6 +13,7 @@ from palaver.core.concurrency import run_uncancelled
 from palaver.engines.postgres.address import parse_address
 from palaver.engines.postgres.answer_places import PostgresAnswerPlaces
 from palaver.engines.postgres.append_batching import AppendBatcher
+from palaver.engines.postgres.budgets import PostgresBudgets
 from palaver.engines.postgres.conversations import PostgresConversations
 from palaver.engines.postgres.deletion import PostgresDeletion
 from palaver.engines.postgres.embeddings import PostgresEmbeddings
@@ -73,6 +74,7 @@ class PostgresEngine(
     PostgresRecall,
     PostgresRequests,
     PostgresKeys,
+    PostgresBudgets,
     PostgresJobs,
     PostgresEmbeddings,
     PostgresRepair,

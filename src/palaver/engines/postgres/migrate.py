@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 PACKAGE = "palaver.engines.postgres"
 LOCK = 0x70616C61  # "pala": the advisory lock that lets one migration run at a time
 OLDEST_CODE = 3  # code that knows this schema, or a later one, may use the current schema: 0.1.0 knows 3
-OLDEST_SCHEMA = 12  # the oldest schema that this code may use
+OLDEST_SCHEMA = 13  # the oldest schema that this code may use
 FIRST_WITH_RANGE = 11  # databases before this schema say one number, and serve only code that knows the same one
 LOCK_MILLISECONDS, LOCK_PAUSE, LOCK_ATTEMPTS = 500, 0.5, 300  # how long a table's lock is waited for, and how often
 # In the order in which they depend on each other.
 FUNCTIONS = (
     "core", "redaction_rules", "redaction", "checks", "proof", "memory_invalidation", "conversations", "turns",
     "streams", "answer_places", "deletion", "files", "log", "export_rows", "memory", "recall", "requests", "jobs",
-    "embeddings", "repair", "keys", "erasure", "stats", "operator_views", "older_code", "rights", "grants",
+    "embeddings", "repair", "keys", "budgets", "erasure", "stats", "operator_views", "older_code", "rights", "grants",
 )  # fmt: skip
 GRANT_VERSION = "GRANT EXECUTE ON FUNCTION palaver.schema_version(), palaver.schema_number() TO PUBLIC;\n"
 ROLES = ("palaver_app", "palaver_worker", "palaver_index", "palaver_eraser")

@@ -13,11 +13,13 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import apsw
 
+from palaver.core.budgets import Amounts
 from palaver.core.concurrency import run_uncancelled
 from palaver.core.identity import micros, moment
 from palaver.engines.file_passages import split_into_passages
 from palaver.engines.sqlite import (
     answer_places,
+    budgets,
     conversations,
     deletion,
     details,
@@ -59,6 +61,7 @@ from palaver.model import (
     ApiKey,
     Attachment,
     Branch,
+    BudgetKind,
     ConversationInfo,
     ConversationMatch,
     Event,
@@ -76,6 +79,7 @@ from palaver.model import (
     UsageLine,
 )
 from palaver.ports.answer_places import PlaceRequest
+from palaver.ports.budgets import Account, Charge, Overrun, StoredBudget
 from palaver.ports.clock import Clock
 from palaver.ports.damage import LOST, UNREADABLE, Damage, describe
 from palaver.ports.engine import Signal
@@ -585,6 +589,26 @@ class SQLiteEngine:
         await self.writer.submit(requests.put_counter_bound, scope, bound)
 
     # ---- the server's callers
+
+    async def budgets(self, tenant: str) -> list[StoredBudget]:
+        return await self.readers.run_brief(budgets.budgets, tenant)
+
+    async def put_budget(self, scope: Scope, budget: StoredBudget) -> None:
+        await self.writer.submit(budgets.put_budget, scope, budget)
+
+    async def spend(self, tenant: str, charges: list[Charge]) -> Overrun | None:
+        return await self.writer.submit(budgets.spend, tenant, charges)
+
+    async def spent(self, tenant: str, accounts: list[Account]) -> dict[Account, Amounts]:
+        return await self.readers.run_brief(budgets.spent, tenant, accounts)
+
+    async def measure_storage(self, tenant: str, kind: BudgetKind, name: str) -> Amounts:
+        found = await self.readers.run(budgets.measure_storage, tenant, kind, name)
+        await self.writer.submit(budgets.set_storage, tenant, kind, name, found)
+        return found
+
+    async def take_lease(self, tenant: str, name: str, micros: int) -> bool:
+        return await self.writer.submit(budgets.take_lease, tenant, name, micros)
 
     async def put_key(self, scope: Scope, key: ApiKey, hash: bytes) -> None:
         await self.writer.submit(keys.put_key, scope, key, hash)

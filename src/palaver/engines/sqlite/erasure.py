@@ -240,6 +240,9 @@ def erase_keys(tx: Tx, scope: Scope, name: ErasedName) -> tuple[list[str], int]:
     if len(erased) < KEY_EVENT_BATCH:  # else the keys are needed to find the other events
         for hash in keys:
             tx.run(Q.drop_key, tenant=scope.tenant, hash=hash)
+        values: Values = {"tenant": scope.tenant, "user": name.user, "keys": canonical_json(ids)}
+        tx.run(Q.erase_budgets, **values)
+        tx.run(Q.erase_budget_use, **values)
     else:
         ids = []
     note_erased(tx, scope, name.digest, "keys", ids)

@@ -1474,3 +1474,53 @@ SELECT r.id, r.turn, r.purpose, r.at, r.model, r.adapter, r.next_seq, r.explanat
 FROM requests r LEFT JOIN proofs p ON p.cid = r.cid AND p.key = 'request/' || r.id
 LEFT JOIN proofs b ON b.cid = r.cid AND b.key = 'body/' || r.id
 WHERE r.cid = :cid ORDER BY r.rid
+
+-- ---- budgets and leases ----------------------------------------------------------------------------------------------
+
+-- budgets: read the limits that a tenant's users and keys have in place of the defaults
+SELECT kind, name, limits FROM budgets WHERE tenant = :tenant ORDER BY kind, name
+
+-- put_budget: set the limits of a tenant, user or key
+INSERT INTO budgets (tenant, kind, name, limits) VALUES (:tenant, :kind, :name, :limits)
+ON CONFLICT (tenant, kind, name) DO UPDATE SET limits = excluded.limits
+
+-- drop_budget: return to the default limits
+DELETE FROM budgets WHERE tenant = :tenant AND kind = :kind AND name = :name
+
+-- budget_use: read what was used in one period
+SELECT requests, tokens, dollars, bytes, conversations FROM budget_use
+WHERE tenant = :tenant AND kind = :kind AND name = :name AND period = :period
+
+-- add_to_budget: count a call; after a correction no count is below zero
+INSERT INTO budget_use (tenant, kind, name, period, requests, tokens, dollars, bytes, conversations)
+VALUES (:tenant, :kind, :name, :period, max(0, :requests), max(0, :tokens), max(0, :dollars), max(0, :bytes), max(0, :conversations))
+ON CONFLICT (tenant, kind, name, period) DO UPDATE SET requests = max(0, requests + :requests),
+  tokens = max(0, tokens + :tokens), dollars = max(0, dollars + :dollars), bytes = max(0, bytes + :bytes),
+  conversations = max(0, conversations + :conversations)
+
+-- measure_storage: sum the bytes of turns and files of a tenant, or of one owner, and count the conversations
+SELECT coalesce(sum(coalesce((SELECT sum(octet_length(coalesce(t.content, '')) + octet_length(coalesce(t.tool_calls, ''))
+    + octet_length(coalesce(t.tool_results, ''))) FROM turns t WHERE t.cid = c.cid), 0)
+  + coalesce((SELECT sum(a.bytes) FROM attachments a WHERE a.cid = c.cid), 0)), 0), count(*)
+FROM conversations c WHERE c.tenant = :tenant AND c.gone IS NULL AND (:owner IS NULL OR c.owner = :owner)
+
+-- set_storage: store a measurement
+INSERT INTO budget_use (tenant, kind, name, period, bytes, conversations)
+VALUES (:tenant, :kind, :name, :period, :bytes, :conversations)
+ON CONFLICT (tenant, kind, name, period) DO UPDATE SET bytes = excluded.bytes, conversations = excluded.conversations
+
+-- drop_old_use: delete the counts of days and months that are long over
+DELETE FROM budget_use WHERE tenant = :tenant AND period < :before
+
+-- erase_budgets: delete the budgets of an erased user, and of that user's keys
+DELETE FROM budgets WHERE tenant = :tenant
+  AND ((kind = 'user' AND name = :user) OR (kind = 'key' AND name IN (SELECT value FROM json_each(:keys))))
+
+-- erase_budget_use: delete what an erased user and that user's keys have used
+DELETE FROM budget_use WHERE tenant = :tenant
+  AND ((kind = 'user' AND name = :user) OR (kind = 'key' AND name IN (SELECT value FROM json_each(:keys))))
+
+-- take_lease: take work for one process, unless another one has it
+INSERT INTO leases (tenant, name, until) VALUES (:tenant, :name, :until)
+ON CONFLICT (tenant, name) DO UPDATE SET until = excluded.until WHERE leases.until <= :now OR leases.until > :farthest
+RETURNING until

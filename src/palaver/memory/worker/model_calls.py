@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from palaver.core.budgets import payer_of
 from palaver.core.identity import micros
-from palaver.memory.model_calls import LIMIT_REACHED, NOT_IN_USE
+from palaver.memory.model_calls import BUDGET_REACHED, LIMIT_REACHED, NOT_IN_USE
 from palaver.memory.worker.services import JobServices
 from palaver.model import ConversationInfo, Request, Scope
 
@@ -34,6 +35,8 @@ class CallLimit:
 
     async def refusal(self, info: ConversationInfo, *, waits: bool) -> str | None:
         """Return why no model may be called now; None if it may. `waits`: not before the conversation is in use."""
+        if await self._is_over_budget(info):
+            return BUDGET_REACHED
         limit = self.services.limit_of(info)
         if limit is None or self.cause == "caller":
             return None
@@ -41,6 +44,10 @@ class CallLimit:
         if count.calls >= limit:
             return LIMIT_REACHED
         return NOT_IN_USE if waits and self.cause == "append" and not count.in_use else None
+
+    async def _is_over_budget(self, info: ConversationInfo) -> bool:
+        budgets = self.services.budgets
+        return budgets is not None and await budgets.are_used_up(payer_of(self.scope, info.owner))
 
     def _midnight(self) -> int:
         return micros(self.services.clock.now().replace(hour=0, minute=0, second=0, microsecond=0))
@@ -57,3 +64,6 @@ class CallLimit:
             response={},
         )
         await self.services.engine.put_request(self.scope, self.conversation, request, None)
+        if self.services.budgets is not None:
+            owner = (await self.services.engine.conversation(self.scope, self.conversation)).owner
+            await self.services.budgets.count_request(payer_of(self.scope, owner))

@@ -14,6 +14,7 @@ from palaver.files.reader import Files
 from palaver.memory.model_calls import CALLS_PER_DAY
 from palaver.memory.worker.throttle import BackgroundThrottle
 from palaver.model import ConversationInfo, Turn
+from palaver.models.budgets import Budgets
 from palaver.models.registry import ModelRegistry
 from palaver.ports.clock import Clock, Ids
 from palaver.ports.engine import Engine
@@ -46,6 +47,7 @@ class JobServices:
     summarizer: Summarizer | None = None
     extractor: Extractor | None = None
     models: ModelRegistry | None = None
+    budgets: Budgets | None = None
     meter: Meter = field(default_factory=Meter)
     files: Files | None = None
     model_seconds: float = 60.0

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 
+from palaver.core.budgets import payer_of
 from palaver.core.concurrency import Pause, no_pause
-from palaver.errors import PalaverError
+from palaver.core.identity import canonical_json
+from palaver.errors import BudgetExceeded, PalaverError
 from palaver.memory.compaction import SUMMARY_TOKENS, Compaction
-from palaver.memory.model_calls import name_postponed
+from palaver.memory.model_calls import BUDGET_REACHED, name_postponed
 from palaver.memory.retention import retention_of
 from palaver.memory.worker.model_calls import CallLimit
 from palaver.memory.worker.services import JobServices, log
 from palaver.model import ConversationInfo, Request, Scope, Summary, Turn
-from palaver.models.model_summarizer import ModelSummarizer, RecordCall, check_summary
+from palaver.models.budgets import PlannedCall
+from palaver.models.model_summarizer import ModelSummarizer, RecordCall, ReserveCall, check_summary
 from palaver.models.offline import summarizer as offline
 from palaver.models.offline import topic_summarizer
 from palaver.models.prices import Price
 from palaver.models.registry import OFFLINE
 from palaver.models.request_log import RequestRecorder
+from palaver.models.response_accumulator import ModelResponse
 from palaver.ports.models import ChatModel, Counter, Summarizer, Usage
 
 Write = Callable[[Summarizer], Awaitable[str]]
@@ -60,7 +65,23 @@ def model_writer(
     model, price = services.models.chat(chosen), services.models.price(chosen)
     if model.adapter == OFFLINE:
         return None
-    return ModelSummarizer(model, services.counter, _recorder(services, scope, info, model, price))
+    record = _recorder(services, scope, info, model, price)
+    return ModelSummarizer(model, services.counter, record, reserve=_reserver(services, scope, info, model, price))
+
+
+def _reserver(
+    services: JobServices, scope: Scope, info: ConversationInfo, model: ChatModel, price: Price | None
+) -> ReserveCall | None:
+    """Return the function that counts each call in the budgets of the conversation's owner."""
+    budgets = services.budgets
+    if budgets is None:
+        return None
+
+    def reserve(body: dict[str, object], response: ModelResponse) -> AbstractAsyncContextManager[None]:
+        call = PlannedCall(model, price, services.counter(canonical_json(body)), body)
+        return budgets.reserved(payer_of(scope, info.owner), call, lambda: response)
+
+    return reserve
 
 
 def _recorder(
@@ -119,6 +140,8 @@ async def _write_or_replace(limit: CallLimit, info: ConversationInfo, write: Wri
         async with asyncio.timeout(services.model_seconds):  # before 3.12, wait_for may swallow a cancellation
             text = await write(writer)
         return check_summary(text, SUMMARY_TOKENS, services.counter), writer.name
+    except BudgetExceeded:
+        return await write(offline_writer), name_postponed(offline_writer.name, writer.name, BUDGET_REACHED)
     except Exception as problem:  # a provider's client may raise anything, and no chat may wait for it
         _log_failure(writer.name, info, problem)
         return await write(offline_writer), f"{offline_writer.name} (in place of {writer.name})"

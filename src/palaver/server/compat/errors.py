@@ -22,10 +22,12 @@ ANTHROPIC = re.compile(r"/v1/messages(?:/|$)")
 STATUSES: Mapping[int, int] = {409: 400, 410: 404, 412: 400, 415: 400, 421: 400, 422: 400, 507: 503}
 PERMANENT = (http_errors.TYPE + "model-refused", http_errors.TYPE + "missing-extra")
 # OpenAI's own error for a conversation that another request works on; its agents SDK waits and asks again.
+QUOTA = http_errors.TYPE + "budget-exceeded"  # OpenAI's code for an account that is used up
 BUSY, LOCKED = http_errors.TYPE + "conversation-busy", "conversation_locked"
 OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
     400: ("invalid_request_error", None),
     401: ("authentication_error", "invalid_api_key"),  # litellm takes invalid_request_error for a bad request
+    402: ("insufficient_quota", "insufficient_quota"),
     403: ("invalid_request_error", "permission_denied"),
     404: ("invalid_request_error", "not_found"),
     405: ("invalid_request_error", "method_not_allowed"),
@@ -33,10 +35,19 @@ OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
     413: ("invalid_request_error", "request_too_large"),
     429: ("requests", "rate_limit_exceeded"),
 }
-KEPT = ("retry-after", "www-authenticate", "connection", "allow")  # headers of an error that are kept
+KEPT = (
+    "retry-after",
+    "www-authenticate",
+    "connection",
+    "allow",
+    "x-should-retry",
+    "ratelimit",
+    "ratelimit-policy",
+)  # headers of an error that are kept
 ANTHROPIC_TYPES: Mapping[int, str] = {
     400: "invalid_request_error",
     401: "authentication_error",
+    402: "billing_error",
     403: "permission_error",
     404: "not_found_error",
     405: "invalid_request_error",
@@ -67,7 +78,8 @@ def format_error(path: str, details: Mapping[str, Any]) -> tuple[int, dict[str, 
         return status, {"type": "error", "error": {"type": kind, "message": message}}
     if details.get("type") == BUSY:
         field, code = "conversation", LOCKED
-    kind, default = OPENAI_TYPES.get(status, ("server_error", None))
+    known = 402 if details.get("type") == QUOTA else status
+    kind, default = OPENAI_TYPES.get(known, ("server_error", None))
     return status, {"error": {"message": message, "type": kind, "param": field, "code": code or default}}
 
 

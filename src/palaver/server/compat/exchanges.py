@@ -14,14 +14,16 @@ from datetime import datetime, timedelta
 from palaver.context.render import original_names
 from palaver.context.settings import counts_characters
 from palaver.conversations.conversation import Conversation
-from palaver.conversations.internals import clock_of, generation_of, services_of
+from palaver.conversations.internals import clock_of, components_of, generation_of, services_of
 from palaver.conversations.store import Store
+from palaver.core.budgets import payer_of
 from palaver.core.identity import new_id
 from palaver.core.rights import require_right
 from palaver.errors import Gone, InvalidInput, NotFound, TurnNotFound
 from palaver.generation.answer_place import AnswerPlace, simultaneous_of
 from palaver.generation.events import Answered, GenerateEvent
 from palaver.model import GENERATE, READ, SYSTEM, WRITE, Turn
+from palaver.models.budgets import PlannedCall
 from palaver.models.context_windows import default_budget
 from palaver.models.tokens import counter_for
 from palaver.ports.models import ChatModel
@@ -120,6 +122,8 @@ class Exchanges:
         self._check_model(ask)
         if again and ask.store and not is_named and (found := await self._find_unnamed_attempt(mark)):
             return await self.resume(ask, *found)
+        if not again:
+            await self._check_budgets(ask)
         ask = await self._continue_compaction(ask, name)
         talk = await self._conversation(ask, name)
         if talk is None:
@@ -169,6 +173,13 @@ class Exchanges:
         """Refuse an unknown model, or settings that it does not support, before anything is stored."""
         if (name := resolve_model(self.services, ask)) is not None:
             settings_for(ask, self.services.registry.chat(name).adapter)
+
+    async def _check_budgets(self, ask: ClientRequest) -> None:
+        """Refuse if the budgets allow no call now, before a conversation is made for it."""
+        registry = self.services.registry
+        name = resolve_model(self.services, ask) or registry.default
+        budgets = components_of(self.store).budgets
+        await budgets.check(payer_of(self.store.scope), registry.chat(name), registry.price(name))
 
     async def _conversation(self, ask: ClientRequest, name: str | None) -> Conversation | None:
         """Find the conversation of a request, or create one. None: nothing is to be stored."""
@@ -269,9 +280,17 @@ class Exchanges:
         registry, now = self.services.registry, clock_of(self.store).now()
         model = registry.chat(resolve_model(self.services, ask) or registry.default)
         request, cleared = build_model_request(ask, model)
-        body = model.body(request)
+        budgets, payer = components_of(self.store).budgets, payer_of(self.store.scope)
+        price = registry.price(resolve_model(self.services, ask) or registry.default)
+        call = PlannedCall(model, price, count_tokens(ask, counter_for(model.name)), model.body(request))
         names = original_names([tool.name for tool in ask.tools])
-        events = relay_events(model, body, names, self.services.generate_settings.retry_policy, now)
+        events = relay_events(
+            call,
+            lambda _, heard: budgets.reserved(payer, call, lambda: heard),
+            names,
+            self.services.generate_settings.retry_policy,
+            now,
+        )
         answer = self.services.answers.relay(events)
         return Exchange(new_id(), ask, int(now.timestamp()), answer=answer, cleared=cleared)
 

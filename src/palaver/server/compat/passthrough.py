@@ -15,6 +15,8 @@ from palaver.generation.events import Answered, GenerateEvent
 from palaver.generation.tool_calls import CLIENT_CALLS
 from palaver.generation.tool_clearing import NOTHING, Cleared, clear_tool_uses
 from palaver.model import TokenUsage, Turn
+from palaver.models.budgets import PlannedCall
+from palaver.models.model_summarizer import ReserveCall
 from palaver.models.response_accumulator import ModelResponse
 from palaver.models.retry import RetryPolicy, stream_with_retries
 from palaver.models.tokens import counter_for
@@ -95,11 +97,14 @@ def _part(part: Part, adapter: str) -> Part:
 
 
 async def relay_events(
-    model: ChatModel, body: dict[str, object], names: Mapping[str, str], retries: RetryPolicy, now: datetime
+    call: PlannedCall, reserve: ReserveCall, names: Mapping[str, str], retries: RetryPolicy, now: datetime
 ) -> AsyncGenerator[GenerateEvent]:
     """Stream a model's answer as events, without memory. `names` are the client's names of tools by the provider's."""
-    heard = ModelResponse(names=names)
-    async with aclosing(stream_with_retries(model, body, retries, heard.retries)) as events:
+    heard, model = ModelResponse(names=names), call.model
+    async with (
+        reserve(call.body, heard),
+        aclosing(stream_with_retries(model, call.body, retries, heard.retries)) as events,
+    ):
         async for event in events:
             heard.consume(event)
             if isinstance(event, TextDelta | ReasoningDelta | Thought):

@@ -114,6 +114,13 @@ class Answers:
         With an idempotency key the place is taken later: a repeated request must get the first one's answer.
         """
         answers = services_of(talk).answers
+        if "idempotency_key" not in options:
+            try:
+                await answers.check_budgets(talk, message, options)
+            except BaseException:
+                if place is not None:
+                    await place.leave()
+                raise
         if place is None and "idempotency_key" not in options:
             place = await answers.reserve()
         try:

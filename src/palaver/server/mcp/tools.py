@@ -341,6 +341,8 @@ _FILES = "files are transferred over HTTP"
 _USERS = "a decision of the user, made in an app over HTTP, not of a model"
 
 WITHOUT_TOOL: Mapping[str, str] = {
+    "Store.budgets": _OPERATORS,
+    "Store.set_budget": _OPERATORS,
     "Conversation.generate": _HAS_MODEL,
     "Conversation.generate_stream": _HAS_MODEL,
     "Store.generate": _HAS_MODEL,

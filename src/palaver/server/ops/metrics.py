@@ -51,12 +51,20 @@ class Metrics(Meter):
             registry=own,
         )
         self.answers = Counter("palaver_answers", "Answers by outcome.", ("outcome",), registry=own)
+        self.budget_spent = Counter(
+            "palaver_budget_spent", "Used by calls that a budget limits.", ("measure",), registry=own
+        )
+        self.budget_refusals = Counter(
+            "palaver_budget_refusals", "Calls that a budget refused.", ("budget", "measure"), registry=own
+        )
         self.making = Gauge(
             "palaver_answers_in_the_making", "Running answers.", registry=own, multiprocess_mode="livesum"
         )
         self.readers = Gauge("palaver_live_readers", "Open live streams.", registry=own, multiprocess_mode="livesum")
         for kind in ("prompt", "completion", "cached"):
             self.tokens.labels(kind)  # so that zero is exported, too
+        for measure in ("requests", "tokens", "dollars"):
+            self.budget_spent.labels(measure)
         if SHARED not in os.environ:
             ProcessCollector(registry=own)
 
@@ -77,6 +85,13 @@ class Metrics(Meter):
     def answered(self, usage: Usage) -> None:
         for kind in ("prompt", "completion", "cached"):
             self.tokens.labels(kind).inc(getattr(usage, kind) or 0)
+
+    def spent(self, *, requests: int, tokens: int, dollars: float) -> None:
+        for measure, amount in (("requests", requests), ("tokens", tokens), ("dollars", dollars)):
+            self.budget_spent.labels(measure).inc(amount)
+
+    def refused(self, kind: str, measure: str) -> None:
+        self.budget_refusals.labels(kind, measure).inc()
 
     # ---- export
 

@@ -331,6 +331,8 @@ BEGIN
   END IF;
   IF events < most THEN  -- else the keys are needed to find the other events
     DELETE FROM api_keys k WHERE k.tenant = me.tenant AND key_id(k.hash) = ANY (keys);
+    DELETE FROM budgets b WHERE b.tenant = me.tenant AND ((b.kind = 'user' AND b.name = person) OR (b.kind = 'key' AND b.name = ANY (keys)));
+    DELETE FROM budget_use b WHERE b.tenant = me.tenant AND ((b.kind = 'user' AND b.name = person) OR (b.kind = 'key' AND b.name = ANY (keys)));
     PERFORM note_items(me.tenant, digest, 'keys', keys);
   ELSE
     keys := '{}';

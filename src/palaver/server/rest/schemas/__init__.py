@@ -5,6 +5,7 @@ Only the server uses pydantic. Handlers write `schemas.Turn`, whichever module h
 
 from palaver.server.rest.schemas.answers import *  # noqa: F403
 from palaver.server.rest.schemas.base import *  # noqa: F403
+from palaver.server.rest.schemas.budgets import *  # noqa: F403
 from palaver.server.rest.schemas.conversations import *  # noqa: F403
 from palaver.server.rest.schemas.files import *  # noqa: F403
 from palaver.server.rest.schemas.maintenance import *  # noqa: F403
