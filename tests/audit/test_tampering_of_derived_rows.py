@@ -40,6 +40,7 @@ HARMLESS_TABLES = {
     "seals": "signatures over logs, which are checked with their key",
     "api_keys": "are no part of a conversation",
     "key_events": "have a hash chain of their own",
+    **dict.fromkeys(("budgets", "budget_use", "leases"), "are no part of a conversation"),
     **dict.fromkeys(("erasures", "erased_items"), "digests of erased names; they hold no words"),
 }
 NUMBER = "a number of this database, which only orders rows"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict
 
+from palaver.core.identity import from_json
 from palaver.core.validation import clean_name
 from palaver.errors import InvalidInput
 from palaver.model import BudgetKind, BudgetMeasure, BudgetPeriod, Scope
@@ -105,6 +106,14 @@ def clean_limits(field: str, given: object) -> dict[str, float]:
         if not is_number or not 0 <= value <= MAX_LIMIT:
             raise InvalidInput(f"{field}.{name}", f"must be {'a whole number' if whole else 'an amount'}, 0 or more")
     return dict(given)
+
+
+def read_limits(text: str) -> dict[str, float] | None:
+    """Return stored limits; None if the row was damaged or written past Palaver."""
+    try:
+        return clean_limits("limits", from_json(text))
+    except ValueError:
+        return None
 
 
 def clean_subject(kind: object, name: object) -> tuple[BudgetKind, str]:

@@ -231,6 +231,7 @@ class _InsideEngine(PostgresEngine):
     """The engine over such a transport."""
 
     blobs: Any
+    is_service = False
 
 
 async def read_everything(store: Store, conversation: str) -> None:

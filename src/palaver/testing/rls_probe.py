@@ -47,10 +47,12 @@ WORK = {
 }
 # The application finds a key before it knows whose it is; no verb shows one.
 BEFORE_ANYBODY_IS_KNOWN = {"api_keys"}
-# Keys and their log, and who was erased, are for all admins of the tenant.
+# Keys and their log, who was erased, and budgets are for all admins of the tenant.
 KEYS = {
     "put_key", "api_key", "api_keys", "revoke_key", "log_key", "key_events",
     "erasures", "erased_items", "put_erasure", "note_erased", "erase_keys",
+    "budgets", "put_budget", "spend", "spent", "measure_storage", "take_lease",
+    "budget_use", "leases",  # tables
 }  # fmt: skip
 # How a model counts is known to everybody inside the tenant: its name and numbers.
 FOR_THE_TENANT, ABOUT_COUNTING = {"counter_bounds"}, {"counter_bound", "put_counter_bound"}

@@ -43,6 +43,7 @@ FILLINGS = {
 # Values for each argument of a function, in the notation of its type. A new argument needs an entry here, or the suite
 # fails. `verb.name` and `name:type` say it for one verb and for one type.
 ARGUMENTS = {
+    "accounts": '[{"kind": "user", "name": "$owner", "period": "total"}]',
     "actor": "$me",
     "actors": "{$owner}",
     "after:bigint": "-1",
@@ -69,6 +70,8 @@ ARGUMENTS = {
     "calls": '[{"conversation": "$conversation", "drafts": $drafts}]',
     "candidates": "50",
     "changes": r'{"title": "x", "participants": "[]", "salt": "\\x00000000000000000000000000000000"}',
+    "charges": '[{"kind": "user", "name": "$owner", "period": "total", "amounts": {"requests": 1, "tokens": 0, '
+    '"dollars": 0, "bytes": 0, "conversations": 0}, "limits": {}}]',
     "cid": "$cid",
     "conversation": "$conversation",
     "dead": "true",
@@ -78,6 +81,7 @@ ARGUMENTS = {
     ' "from_seq": 0, "through_seq": 1, "turns": 1, "tokens": 1, "text": "x", "token_count": 1, "model": "x",'
     r' "revision": 0, "salt": "\\x00000000000000000000000000000000"}',
     "drafts": "$drafts",
+    "empty": "{}",
     "error": "x",
     "everywhere": "true",
     "expected_seq": "0",
@@ -101,6 +105,7 @@ ARGUMENTS = {
     "announce.kind": "stop",
     "derived_records.kind": "summary",
     "kind": "embed",
+    "put_budget.kind": "user",
     "kinds": "{append}",
     "known:bigint[]": "{}",
     "known:jsonb": "{}",
@@ -113,12 +118,15 @@ ARGUMENTS = {
     "memory": "{}",
     "model": "$model",
     "models": "{$model}",
+    "limits": '{"requests_per_day": 1}',
+    "micros": "1",
     "most": "50",
     "most_rows": "50",
     "most_facts": "50",
     "n": "0",
     "new": '[{"id": "$fresh", "subject": "x", "predicate": "x", "object": "$fresh", "confidence": 1,'
     ' "valid_from": 1, "by": "x"}]',
+    "name": "$owner",
     "owner": "$owner",
     "passages": "1",
     "path": "$path",

@@ -27,7 +27,8 @@ WORD = "zqbcdfghjklmnp"
 DENIED = asyncpg.InsufficientPrivilegeError
 
 
-KEYS = {"api_keys", "key_events", "erasures", "erased_items"}  # for the application itself, and for admins
+# For the application itself, and for admins.
+KEYS = {"api_keys", "key_events", "erasures", "erased_items", "budgets", "budget_use", "leases"}
 NEVER_SIGNED_IN = KEYS | {"seals"}
 
 
@@ -42,6 +43,9 @@ async def fill(url: str) -> None:
         await create_key(store.scoped(application), "phone", user="ada")
         await engine_of(store).put_erasure(application, Erasure("digest", "salt", 1, user="zoe", key="00"))
         await engine_of(store).note_erased(application, "digest", "conversations", [talk.id])
+        await store.scoped(application).set_budget("user", "ada", requests_per_day=5)
+        await engine_of(store).measure_storage("acme", "user", "ada")
+        await engine_of(store).take_lease("acme", "sweep", 1)
         await seal_everything(engine_of(store), b"a key that is kept elsewhere", said.created)
         await store.settle()
 

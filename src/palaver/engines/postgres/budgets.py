@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from palaver.core.budgets import MEASURES, Amounts
-from palaver.core.identity import canonical_json, from_json
+from palaver.core.budgets import MEASURES, Amounts, read_limits
+from palaver.core.identity import canonical_json
 from palaver.engines.postgres.rpc import EnginePart, application_scope
 from palaver.engines.postgres.transports import as_json
 from palaver.model import BudgetKind, Scope
@@ -20,7 +20,8 @@ KEPT = timedelta(days=400)  # for which old periods are kept
 class PostgresBudgets(EnginePart):
     async def budgets(self, tenant: str) -> list[StoredBudget]:
         rows = await self.write("budgets", application_scope(tenant))
-        return [StoredBudget(row["kind"], row["name"], from_json(row["limits"])) for row in rows]
+        read = [(row["kind"], row["name"], read_limits(row["limits"])) for row in rows]
+        return [StoredBudget(kind, name, limits) for kind, name, limits in read if limits is not None]
 
     async def put_budget(self, scope: Scope, budget: StoredBudget) -> None:
         limits = canonical_json(dict(budget.limits)) if budget.limits else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from palaver.core.budgets import MEASURES, Amounts
-from palaver.core.identity import canonical_json, from_json, moment
+from palaver.core.budgets import MEASURES, Amounts, read_limits
+from palaver.core.identity import canonical_json, moment
 from palaver.engines.rows import Row
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.transaction import Tx
@@ -17,7 +17,8 @@ KEPT = timedelta(days=400)  # for which old periods are kept
 
 
 def budgets(tx: Tx, tenant: str) -> list[StoredBudget]:
-    return [StoredBudget(kind, name, from_json(limits)) for kind, name, limits in tx.all(Q.budgets, tenant=tenant)]
+    rows = [(kind, name, read_limits(text)) for kind, name, text in tx.all(Q.budgets, tenant=tenant)]
+    return [StoredBudget(kind, name, limits) for kind, name, limits in rows if limits is not None]
 
 
 def put_budget(tx: Tx, scope: Scope, budget: StoredBudget) -> None:

@@ -5,7 +5,7 @@ CREATE TABLE palaver.budgets (
   tenant text NOT NULL,
   kind text NOT NULL,                          -- tenant, user or key
   name text NOT NULL,                          -- of the user, or the id of the key; '' for the tenant
-  limits text NOT NULL,                        -- JSON
+  limits text NOT NULL,                        -- JSON; a row that is not is ignored
   PRIMARY KEY (tenant, kind, name)
 );
 
