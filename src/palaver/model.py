@@ -621,7 +621,7 @@ class BudgetLine:
 
     @property
     def left(self) -> float:
-        """What is left of the limit."""
+        """The rest of the limit."""
         return max(0, self.limit - self.used)
 
 

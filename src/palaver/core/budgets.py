@@ -173,7 +173,7 @@ def period_end(period: BudgetPeriod, now: datetime) -> datetime | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amounts:
-    """What a call adds to a budget, or has added so far. `dollars` are millionths."""
+    """The amounts that a call adds to a budget, or that were added so far. `dollars` are millionths."""
 
     requests: int = 0
     tokens: int = 0

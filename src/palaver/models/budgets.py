@@ -79,7 +79,7 @@ class Budgets:
     clock: Clock
     defaults: BudgetDefaults = field(default_factory=BudgetDefaults)
     meter: Meter = field(default_factory=Meter)
-    is_on: bool = True  # not for a user who is signed in with a token: the database belongs to somebody else
+    is_on: bool = True  # not for a user who is signed in with a token: the database is not the application's
     _stored: BoundedDict[str, tuple[float, Limits]] = field(default_factory=lambda: BoundedDict(REMEMBERED))
     _measured: BoundedDict[tuple[str, str, str], float] = field(default_factory=lambda: BoundedDict(REMEMBERED))
 

@@ -432,7 +432,7 @@ class LeaseStore(Protocol):
     """Work that one process of many does at a time."""
 
     async def take_lease(self, tenant: str, name: str, micros: int) -> bool:
-        """Take some work for so many microseconds. False while another process has it."""
+        """Take some work, for `micros` microseconds. False while another process has it."""
         ...
 
 

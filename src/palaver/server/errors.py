@@ -139,7 +139,7 @@ def error_response(error: errors.PalaverError) -> Problem:
 
 
 def budget_headers(error: errors.BudgetExceeded) -> dict[str, str]:
-    """Return headers that say which budget refused, and tell the SDKs of providers not to retry at once."""
+    """Return headers that say which budget refused, and keep the SDKs of providers from retrying at once."""
     headers = {"X-Should-Retry": "false"}
     if error.retry_after is not None:
         name, window = f'"{error.kind}-{error.measure}-{error.period}"', {"day": 86_400, "month": 2_592_000}

@@ -9,7 +9,7 @@ CREATE TABLE palaver.budgets (
   PRIMARY KEY (tenant, kind, name)
 );
 
--- What was used, by day and month; under 'total' what is stored. Calls that are being made are counted with their maximum.
+-- The use of budgets by day and month; under 'total' the storage. Calls that are being made are counted with their maximum.
 CREATE TABLE palaver.budget_use (
   tenant text NOT NULL,
   kind text NOT NULL,

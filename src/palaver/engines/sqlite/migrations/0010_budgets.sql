@@ -9,7 +9,7 @@ CREATE TABLE budgets (
   PRIMARY KEY (tenant, kind, name)
 ) STRICT, WITHOUT ROWID;
 
--- What was used, by day and month; under 'total' what is stored. Calls that are being made are counted with their maximum.
+-- The use of budgets by day and month; under 'total' the storage. Calls that are being made are counted with their maximum.
 CREATE TABLE budget_use (
   tenant TEXT NOT NULL,
   kind TEXT NOT NULL,

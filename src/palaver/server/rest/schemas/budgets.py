@@ -17,7 +17,7 @@ Amount = Annotated[float, Field(ge=0, le=MAX_LIMIT)]
 class BudgetLine(ResponseBody):
     name: str = Field(description="The user, or the id of the key; empty for the tenant.")
     limit: float = Field(description="In requests, tokens, dollars, bytes or conversations, as `measure` says.")
-    left: float = Field(description="What is left of the limit.")
+    left: float = Field(description="The rest of the limit.")
 
 
 class Budgets(ResponseBody):
