@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_URL = "sqlite:///palaver.db"
 STREAM_LEASE = 30.0  # seconds of silence after which the writer of a stream is considered dead
 STREAM_FLUSH = 0.25
-SWEEP_EVERY = 300.0  # seconds, in the server and the worker
+SWEEP_EVERY = 30.0  # seconds, in the server and the worker
 
 
 class MemoryOptions(TypedDict, total=False):

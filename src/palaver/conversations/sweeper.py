@@ -17,6 +17,8 @@ from palaver.ports.engine import TokenEngine
 
 _log = logging.getLogger("palaver.sweeper")
 
+LEASED_SHARE = 0.8  # of an interval: shorter than the shortest pause, so that the next round finds the lease ended
+BUSY_SHARE = 9  # times as long as a sweep took is the least pause after it
 LIST_FILES_EVERY = 86_400.0  # seconds: a bucket may hold millions of files
 
 
@@ -24,7 +26,8 @@ LIST_FILES_EVERY = 86_400.0  # seconds: a bucket may hold millions of files
 class Sweeper:
     """Sweeps periodically while a store is open: for its own scope, or for every tenant.
 
-    Several processes may sweep at once: each row is deleted by one of them.
+    Of many processes that sweep for every tenant, one sweeps a tenant in each interval: the first that takes its lease.
+    If two should sweep at once nevertheless, each row is deleted by one of them.
     """
 
     store: Store
@@ -41,21 +44,34 @@ class Sweeper:
     async def run(self) -> None:
         """Sweep until cancelled."""
         while True:
+            began = time.monotonic()
             await self.sweep()
+            # With many tenants a sweep may take long: it gets a tenth of the time at most.
+            pause = max(self.every, BUSY_SHARE * (time.monotonic() - began))
             # Processes that were started together drift apart, so that they do not all sweep at once.
-            await asyncio.sleep(self.every * random.uniform(0.9, 1.1))
+            await asyncio.sleep(pause * random.uniform(0.9, 1.1))
 
-    async def sweep(self) -> None:
-        """Sweep once. A failure is logged by its type; the next round tries again."""
+    async def sweep(self) -> int:
+        """Sweep once, and return how many tenants were swept. A failure is logged by its type; the next round tries
+        again."""
         list_files = self.listed is None or time.monotonic() - self.listed >= LIST_FILES_EVERY
+        swept = 0
         try:
             for store in await self._stores():
-                await self._sweep_one(store, list_files)
+                if await self._may_sweep(store):
+                    await self._sweep_one(store, list_files)
+                    swept += 1
             await engine_of(self.store).scrub()  # bytes that had to wait for a reader in an earlier round
         except Exception as problem:  # a full disk, a lost database or bucket must not end the sweeper
             _log.warning("a sweep was put off (%s)", type(problem).__name__)
         else:
             self.listed = time.monotonic() if list_files else self.listed
+        return swept
+
+    async def _may_sweep(self, store: Store) -> bool:
+        """Take the lease of a tenant, if others may sweep it, too."""
+        lease = round(self.every * LEASED_SHARE * 1_000_000)
+        return not self.every_tenant or await engine_of(store).take_lease(store.scope.tenant, "sweep", lease)
 
     async def _sweep_one(self, store: Store, list_files: bool) -> None:
         try:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import sys
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -17,6 +20,7 @@ import palaver
 from palaver.conversations.internals import engine_of
 from palaver.errors import DatabaseFull, InvalidInput
 from palaver.server.settings import ServerSettings, read_settings
+from palaver.testing import FakeClock
 from tests.cli.conftest import running as command
 from tests.server.conftest import ON_BOTH, PATIENCE, Running, ok, running
 
@@ -126,9 +130,53 @@ def test_a_worker_sweeps(folder: Path) -> None:
 
 
 def test_settings_of_the_sweeper() -> None:
-    assert ServerSettings().sweep_every == 300
+    assert ServerSettings().sweep_every == 30  # a time to live of seconds is over within a minute
     found = read_settings({"PALAVER_SWEEP_EVERY": "60", "PALAVER_RETENTION_MINUTES": "43200"}, None)
     assert (found.sweep_every, found.retention_minutes) == (60.0, 43_200.0)
     for wrong in ({"PALAVER_SWEEP_EVERY": "-1"}, {"PALAVER_RETENTION_MINUTES": "0"}):
         with pytest.raises(InvalidInput):
             read_settings(wrong, None)
+
+
+SWEEP_ONCE = """
+import asyncio, sys
+import palaver
+from palaver.conversations.sweeper import Sweeper
+
+async def main(url):
+    async with palaver.open(url, worker=False, embedder="none") as store:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        print(await Sweeper(store, 3_600.0, every_tenant=True).sweep())
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+async def test_of_two_processes_one_sweeps_each_tenant(database_url: str) -> None:
+    tenants = ("one", "two", "three")
+    async with palaver.open(database_url, worker=False) as store:
+        for name in tenants:
+            await store.scoped(palaver.Scope.of(name, None)).conversation()
+    children = [
+        await asyncio.create_subprocess_exec(sys.executable, "-c", SWEEP_ONCE, database_url, stdin=PIPE, stdout=PIPE)
+        for _ in range(2)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        assert await child.stdout.readline() == b"ready\n"
+    swept = [int((await one)[0]) for one in [asyncio.ensure_future(child.communicate(b"go\n")) for child in children]]
+    assert sum(swept) == len(tenants)
+
+
+async def test_a_lease_ends_and_one_from_the_future_does_not_last(database_url: str) -> None:
+    clock = FakeClock()
+    async with palaver.open(database_url, clock=clock, worker=False) as store:
+        engine, hour = engine_of(store), 3_600_000_000
+        assert await engine.take_lease("default", "sweep", hour)
+        assert not await engine.take_lease("default", "sweep", hour)
+        assert await engine.take_lease("other", "sweep", hour)
+        clock.advance(3_601)
+        assert await engine.take_lease("default", "sweep", hour)
+        clock.advance(-30 * 86_400)  # the clock was ahead
+        assert await engine.take_lease("default", "sweep", hour)
