@@ -21,12 +21,12 @@ import palaver
 from palaver.conversations import opener
 
 STUB = Path(__file__).parent.parent / "src" / "palaver" / "sync.pyi"
-CLASSES = (palaver.Store, palaver.Conversation, palaver.TurnWriter)
+CLASSES = (palaver.Store, palaver.Conversation, palaver.Subject, palaver.TurnWriter)
 OWN = {kind.__name__ for kind in CLASSES}
 RENAMED = {"AsyncIterator": "Iterator", "AsyncGenerator": "Iterator", "AsyncIterable": "Iterable"}
 # Methods that have another form in the synchronous API.
 LEFT_OUT = {"aclose", "require"}
-ATTRIBUTES = {"scope", "info", "turn"}  # others are internal
+ATTRIBUTES = {"scope", "info", "turn", "kind"}  # others are internal
 CLOSE = '''
 def close(self) -> None:
     """Close the database, for every scope that shares it. Later calls raise `StoreClosed`."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from palaver.conversations.opener import open as open
     from palaver.conversations.options import ConversationOptions as ConversationOptions
     from palaver.conversations.store import Store as Store
+    from palaver.conversations.subjects import Subject as Subject
     from palaver.conversations.turn_writer import TurnWriter as TurnWriter
     from palaver.core.budgets import BudgetLimits as BudgetLimits
     from palaver.core.budgets import BudgetOptions as BudgetOptions
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
     from palaver.interchange.messages import from_langchain as from_langchain
     from palaver.interchange.messages import from_openai as from_openai
     from palaver.interchange.messages import to_langchain as to_langchain
+    from palaver.memory.person_settings import PersonMode as PersonMode
+    from palaver.memory.person_settings import PersonOptions as PersonOptions
     from palaver.memory.settings import CompactionSettings as CompactionSettings
     from palaver.memory.settings import ConversationSettings as ConversationSettings
     from palaver.memory.settings import Kind as Kind
@@ -85,6 +88,8 @@ if TYPE_CHECKING:
     from palaver.model import FileQuote as FileQuote
     from palaver.model import FileText as FileText
     from palaver.model import Image as Image
+    from palaver.model import ItemSource as ItemSource
+    from palaver.model import MemoryItem as MemoryItem
     from palaver.model import Note as Note
     from palaver.model import Page as Page
     from palaver.model import Reasoning as Reasoning
@@ -135,7 +140,7 @@ _HOMES = {
     "palaver.model": (
         "ContentInput", "Right", "Role", "Visibility",
         "Attachment", "Branch", "BudgetLine", "ConversationInfo", "ConversationMatch", "ErasureReceipt", "Event",
-        "Fact", "File", "FileQuote", "FileText", "Image", "Note", "Page", "Reasoning", "RecallHit", "Request", "Scope",
+        "Fact", "File", "FileQuote", "FileText", "Image", "ItemSource", "MemoryItem", "Note", "Page", "Reasoning", "RecallHit", "Request", "Scope",
         "Stats", "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult", "Turn", "TurnMatch", "Upload", "Verified",
         "WorkingMemory", "data_part",
     ),
@@ -143,7 +148,9 @@ _HOMES = {
     "palaver.ports.models": ("ReasoningDelta", "TextDelta", "ToolChoice"),
     "palaver.conversations.opener": ("Opening", "open"),
     "palaver.conversations.store": ("Store",),
+    "palaver.conversations.subjects": ("Subject",),
     "palaver.conversations.turn_writer": ("TurnWriter",),
+    "palaver.memory.person_settings": ("PersonMode", "PersonOptions"),
     "palaver.generation.settings": ("Agent", "GenerateSettings", "Workspace"),
     "palaver.generation.tools": ("Tool", "ToolOutput", "tool"),
     "palaver.interchange.messages": ("from_anthropic", "from_langchain", "from_openai", "to_langchain"),

@@ -132,6 +132,14 @@ class AttachmentNotFound(NotFound):
         super().__init__(f"no attachment {attachment!r} in this conversation")
 
 
+class SubjectNotFound(NotFound):
+    """No subject of this kind and name is visible to the scope, or it has no item with this id."""
+
+    def __init__(self, kind: str, subject: str, item: str | None = None) -> None:
+        self.kind, self.subject, self.item = kind, subject, item
+        super().__init__(f"no {kind} {subject!r}" if item is None else f"no item {item!r} of {kind} {subject!r}")
+
+
 class Gone(NotFound):
     """Deleted for good. Over HTTP this is 410, not 404."""
 

@@ -267,7 +267,9 @@ class TurnMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallHit:
-    """A turn or a fact that recall found, its score and the parts of the score. `quote` is from a file of the turn.
+    """A turn, a fact or an item of a subject's memory that recall found, its score and the parts of the score.
+
+    `quote` is from a file of the turn.
 
     `score` ranks the hits of one question. `relevance` is between 0 and 1 and can be compared between questions: of the
     best turn, it is the estimated probability that the conversations searched hold what the question asks about.
@@ -276,6 +278,7 @@ class RecallHit:
     score: float
     turn: Turn | None = None
     fact: Fact | None = None
+    item: MemoryItem | None = None
     quote: FileQuote | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
     relevance: float = 0.0
@@ -499,6 +502,62 @@ class Fact:
     invalidated_by: str | None = None
     by: str = "rules"
     created: datetime | None = None
+    valid_to: datetime | None = None  # when it stopped to hold, if that is known
+    learnt: datetime | None = None  # when it was said
+
+
+# ---- subjects ------------------------------------------------------------------------------------------------------
+
+ItemOrigin = Literal["said", "reported", "assistant", "tool", "file", "mcp", "manual"]
+"""Where an item of a subject's memory comes from: the person's own turn, another participant's, an answer, the result
+of a tool, a file, text that came through MCP, or a call of the application."""
+ItemStatus = Literal["approved", "proposed"]
+ITEM_ORIGINS: tuple[ItemOrigin, ...] = ("said", "reported", "assistant", "tool", "file", "mcp", "manual")
+PERSON: Final = "person"  # the kind of a subject that is a person
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemSource:
+    """A turn that says what an item says."""
+
+    conversation: str
+    turn: str
+    said: datetime
+    title: str | None = None  # of the conversation, where the caller may see it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryItem:
+    """Something that is remembered of a subject: a person, a project, a team.
+
+    Two times: `valid_from` and `valid_to` say when it held, `learnt_at` and `ended_at` from when until when it was
+    believed. `ended_by` is the item that took its place. A proposed item is in no prompt until it is approved.
+    """
+
+    id: str
+    kind: str  # fact, preference, instruction, goal, or a field that the application named
+    subject: str
+    predicate: str
+    object: str
+    confidence: float = 1.0
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    learnt_at: datetime
+    ended_at: datetime | None = None
+    ended_by: str | None = None
+    origin: ItemOrigin = "manual"
+    status: ItemStatus = "approved"
+    said_by: str | None = None  # who said it, if it was not the subject
+    by: str = "rules"  # who noted it: rules, a model, or a person
+    created: datetime | None = None
+    sources: tuple[ItemSource, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The item as one sentence."""
+        words = " ".join(part for part in (self.subject, self.predicate, self.object) if part)
+        stated = words if self.predicate else self.object
+        return f"{self.said_by} said that {stated}" if self.said_by else stated
 
 
 # ---- scopes --------------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from weakref import WeakSet
 from palaver.conversations.conversation import Conversation as AsyncConversation
 from palaver.conversations.opener import open as open_store
 from palaver.conversations.store import Store as AsyncStore
+from palaver.conversations.subjects import Subject as AsyncSubject
 from palaver.conversations.turn_writer import TurnWriter as AsyncTurnWriter
 from palaver.errors import StoreClosed, WrongEventLoop
 from palaver.model import caller_level
@@ -237,6 +238,10 @@ class Conversation(Blocking):
     """`palaver.Conversation`, with blocking methods."""
 
 
+class Subject(Blocking):
+    """`palaver.Subject`, with blocking methods."""
+
+
 class TurnWriter(Blocking):
     """`palaver.TurnWriter`, with blocking methods."""
 
@@ -244,6 +249,7 @@ class TurnWriter(Blocking):
 _BLOCKING: dict[type, type[Blocking]] = {
     AsyncStore: Store,
     AsyncConversation: Conversation,
+    AsyncSubject: Subject,
     AsyncTurnWriter: TurnWriter,
 }
 

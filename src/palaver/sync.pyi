@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, Unpack, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 from opentelemetry.trace import TracerProvider
 
@@ -39,6 +39,8 @@ from palaver.model import (
     Event,
     Fact,
     FileText,
+    ItemStatus,
+    MemoryItem,
     Page,
     RecallHit,
     Request,
@@ -116,6 +118,12 @@ class Store:
 
     def search(self, text: str, *, limit: int = 20) -> list[ConversationMatch]:
         """Return the conversations with these words in their title or text. The last word may be a prefix."""
+
+    def person(self, id: str) -> Subject:
+        """Return the memory of a person: what holds across all conversations of that person. Not awaited."""
+
+    def subject(self, kind: str, id: str) -> Subject:
+        """Return the memory of anything else: a project, a team, an agent, a product. Not awaited."""
 
     def generate(
         self, conversation: Conversation | str, message: ContentInput | None = None, **options: Unpack[GenerateOptions]
@@ -417,7 +425,8 @@ class Conversation:
         - `recent_turns`: at most this many of the latest turns.
         - `semantic_recall`: `False` leaves recall out; a mapping limits it by `k` and `threshold`.
         - `recall_scope`: quote from this `conversation`, from all of its `owner`, or from the whole `tenant`.
-        - `include_facts`, `include_working_memory`: leave these blocks out with `False`.
+        - `include_facts`, `include_working_memory`, `include_person`: leave these blocks out with `False`. The block about
+          the person is there only where persons are remembered (`settings.person`).
         - `note_omissions`: say in the context that older turns were left out.
         - `shorten`: cut long tool results and long turns instead of leaving them out.
         - `image_tokens`, `file_tokens`: what one image, or one file that is given by its URL, counts for."""
@@ -464,7 +473,8 @@ class Conversation:
         - `recent_turns`: at most this many of the latest turns.
         - `semantic_recall`: `False` leaves recall out; a mapping limits it by `k` and `threshold`.
         - `recall_scope`: quote from this `conversation`, from all of its `owner`, or from the whole `tenant`.
-        - `include_facts`, `include_working_memory`: leave these blocks out with `False`.
+        - `include_facts`, `include_working_memory`, `include_person`: leave these blocks out with `False`. The block about
+          the person is there only where persons are remembered (`settings.person`).
         - `note_omissions`: say in the context that older turns were left out.
         - `shorten`: cut long tool results and long turns instead of leaving them out.
         - `image_tokens`, `file_tokens`: what one image, or one file that is given by its URL, counts for."""
@@ -549,6 +559,93 @@ class Conversation:
     def records(self) -> Iterator[Sequence[Record]]:
         """Yield every stored row, page by page, from one snapshot: what an export is made of."""
 
+class Subject:
+    """The memory of one subject. `store.person("ada")` and `store.subject("project", "apollo")` return it.
+
+    The memory of a person is for that person, for the application and for admins. That of any other subject is for the
+    application and admins, and for those whom `share` names.
+    """
+
+    def facts(
+        self,
+        *,
+        kind: str | None = None,
+        as_of: Moment | None = None,
+        include_ended: bool = False,
+        status: ItemStatus | None = "approved",
+        limit: int = ...,
+    ) -> list[MemoryItem]:
+        """Return what is remembered, newest first.
+
+        - `kind`: only `fact`, `preference`, `instruction`, `goal`, or a field that the application named.
+        - `as_of`: what was believed at that time.
+        - `include_ended`: also what no longer holds.
+        - `status`: `approved`, `proposed`, or None for both."""
+
+    def proposals(self) -> list[MemoryItem]:
+        """Return what was found in places that are not trusted, and waits for `approve` or `drop`."""
+
+    def fact_history(self, item: MemoryItem | str | None = None) -> list[MemoryItem]:
+        """Return everything that was ever remembered and not dropped, oldest first; of one item, its versions."""
+
+    def profile(self, *, token_budget: int = ..., as_of: Moment | None = None) -> str:
+        """Return a text of at most `token_budget` tokens: wishes, facts, preferences and open goals, with sources."""
+
+    def recall(self, query: str, *, k: int = 10) -> list[RecallHit]:
+        """Return what fits a question best: items of this memory and, of a person, turns of all conversations that the
+        person may see."""
+
+    def remember(
+        self,
+        text: str,
+        *,
+        kind: str = "fact",
+        predicate: str = "",
+        about: str | None = None,
+        valid_from: Moment | None = None,
+        valid_to: Moment | None = None,
+    ) -> MemoryItem:
+        """Remember something that a person or the application says. No extractor changes it.
+
+        - `text`: a plain statement ("I live in Rome"), or the object of a fact that has a `predicate`.
+        - `kind`: `fact`, `preference`, `instruction`, `goal`, or a field that the application named.
+        - `predicate`, `about`: a fact in parts: `about` (by default the subject itself), `predicate`, `text`.
+        - `valid_from`, `valid_to`: when it holds."""
+
+    def correct(
+        self, item: MemoryItem | str, text: str, *, valid_from: Moment | None = None, valid_to: Moment | None = None
+    ) -> MemoryItem:
+        """Put a corrected statement in the place of an item. It wins over what any extractor finds later."""
+
+    def approve(self, item: MemoryItem | str) -> MemoryItem:
+        """Approve a proposed item: from now on it may be in prompts."""
+
+    def drop(self, item: MemoryItem | str) -> None:
+        """Delete an item for good. The items that it had replaced hold again."""
+
+    def forget(self) -> None:
+        """Delete everything that is remembered of the subject, for good. Its conversations stay."""
+
+    def learn(self) -> int:
+        """Read the conversations that the person owns again, in the background. Returns how many there are.
+
+        For conversations from before persons were remembered. Items that were dropped may be found again."""
+
+    def share(self, *, readers: Iterable[str] = ..., writers: Iterable[str] = ...) -> None:
+        """Say which users may read the memory of a subject, and which of them may change it. Not for persons."""
+
+    def consent(self, agreed: bool) -> None:
+        """Note whether the person agrees to being remembered. It matters where the store requires consent."""
+
+    def export(self) -> dict[str, Any]:
+        """Return everything that is remembered, ended and proposed items included, as JSON values."""
+
+    def verify(self) -> Verified | None:
+        """Check every item against the log of this memory. None when nothing was ever remembered."""
+
+    def audit(self, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """Return the log of this memory: who changed it when, without words."""
+
 class TurnWriter:
     """`async with talk.stream("assistant") as out: await out.write(…)`
 
@@ -624,7 +721,8 @@ def open(
       `BudgetOptions`.
     - `embedder`: `local`, `openai:MODEL`, `none`, an object with `name`, `dimensions` and `embed`, or `auto`: the local
       one where it is installed.
-    - `memory`: `summarizer`, `extractor`, `redactor`, `token_counter`, `model_calls_per_day`; see `MemoryOptions`.
+    - `memory`: `summarizer`, `extractor`, `redactor`, `token_counter`, `model_calls_per_day`, `person`; see
+      `MemoryOptions`.
     - `files`: the folder or bucket (`s3://bucket/prefix?endpoint=…`) for attachments, or `FileOptions`.
     - `streams`: `lease` and `flush` in seconds; see `StreamTimes`.
     - `background`: `worker`, `sweep_every`, `retention_minutes`; see `BackgroundOptions`.

@@ -50,7 +50,7 @@ def signature(function: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    "kind", [palaver.Store, palaver.Conversation, palaver.TurnWriter], ids=lambda one: one.__name__
+    "kind", [palaver.Store, palaver.Conversation, palaver.Subject, palaver.TurnWriter], ids=lambda one: one.__name__
 )
 def test_every_verb_is_there_with_its_parameters(kind: type) -> None:
     told = [CODE.findall(first)[0] for first, _ in rows(kind.__name__) if "(" in first]

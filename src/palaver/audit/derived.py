@@ -17,8 +17,10 @@ from palaver.core.derived_rows import (
     fact_key,
     file_key,
     hashed_values,
+    item_key,
     kind_of,
     request_keys,
+    source_key,
     summary_key,
 )
 from palaver.ports.queries import RecordKind
@@ -31,6 +33,8 @@ NAMES = {
     "file": "the text of attachment {0}",
     "request": "request {0}",
     "body": "the body of request {0}",
+    "item": "remembered item {0}",
+    "source": "the source of remembered item {0}",
 }
 
 
@@ -106,6 +110,10 @@ def keys_of(kind: RecordKind, row: Mapping[str, Any]) -> list[tuple[str, bytes |
             return [(fact_key(row["id"]), *proof)]
         case "file_text":
             return [(file_key(row["id"]), *proof)]
+        case "item":
+            return [(item_key(row["id"]), *proof)]
+        case "source":
+            return [(source_key(row["item"], row["turn"]), *proof)]
         case "request":
             record, body = request_keys(row["id"])
             sent = [] if row["body"] is None else [(body, row.get("body_salt"), row.get("body_proof"))]

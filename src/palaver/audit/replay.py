@@ -221,6 +221,10 @@ HANDLERS: Mapping[str, Callable[[LogReplay, RecordedEvent, EventPayload], None]]
     "remember": LogReplay._ignore,
     "extract_facts": LogReplay._ignore,
     "forget_fact": LogReplay._ignore,
+    "learn": LogReplay._ignore,  # and those of a subject's memory
+    "correct": LogReplay._ignore,
+    "approve": LogReplay._ignore,
+    "drop_item": LogReplay._ignore,
     "stop": LogReplay._ignore,  # a caller asked to stop an answer; the next event of its turn says how it ended
     "attach": LogReplay._ignore,  # the turn that takes the file proves its hash
     "archive": LogReplay._ignore,  # the events before a number were moved to a file: see PartialReplay

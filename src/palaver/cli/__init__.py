@@ -25,6 +25,7 @@ from palaver.cli import (
     mcp,
     memory,
     migrate,
+    person,
     recall,
     reindex,
     rename,
@@ -68,6 +69,7 @@ __all__ = [
     "mcp",
     "memory",
     "migrate",
+    "person",
     "recall",
     "reindex",
     "rename",
@@ -89,8 +91,8 @@ __all__ = [
 # Order of the help page: commands for beginners first.
 ORDER = (
     "chat", "serve", "mcp", "ls", "show", "search", "branches", "attachments", "attachment", "append", "attach",
-    "rename", "settings", "explain", "requests", "recall", "eval", "summaries", "compact", "memory", "facts", "tail",
-    "audit", "export", "import", "backup", "restore", "forget", "reset", "erase-user", "verify", "stats", "doctor",
+    "rename", "settings", "explain", "requests", "recall", "eval", "summaries", "compact", "memory", "facts", "person",
+    "tail", "audit", "export", "import", "backup", "restore", "forget", "reset", "erase-user", "verify", "stats", "doctor",
     "migrate", "sweep", "archive", "worker", "reindex",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda one: ORDER.index(one.name or ""))

@@ -97,12 +97,12 @@ def _generate_settings() -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def existing(call: Call, *, embedder: str = "auto") -> AsyncIterator[Store]:
+async def existing(call: Call, *, embedder: str = "auto", **options: Any) -> AsyncIterator[Store]:
     """The store, when there is one: to look at something must not make a file."""
     path = sqlite_path(call.url)
     if path is not None and not path.exists():
         raise NoDatabase(path)
-    async with creating(call, embedder=embedder) as store:
+    async with creating(call, embedder=embedder, **options) as store:
         yield store
 
 

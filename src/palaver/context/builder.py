@@ -16,6 +16,7 @@ from palaver.context.cached_counter import CachedCounter
 from palaver.context.inputs import Bound, Context, Material, QuoteHints, ReadFile, RecalledTurn
 from palaver.context.options import Options
 from palaver.context.pack import longest_turn, pack_context
+from palaver.context.person_reader import PersonReader
 from palaver.context.prefix import fingerprint, identical_prefix
 from palaver.context.snapshot import (
     at_bound,
@@ -43,6 +44,7 @@ from palaver.core.turn_draft import decode_content, encode_content, referenced_a
 from palaver.errors import DatabaseCorrupt, DatabaseFull, DatabaseReadOnly, EngineUnavailable, InvalidInput
 from palaver.memory.compaction import Compaction
 from palaver.memory.model_calls import IN_USE, is_postponed, postponed_for
+from palaver.memory.person_settings import PersonSettings
 from palaver.memory.retention import retention_of
 from palaver.memory.standing_instructions import MAX_READ
 from palaver.memory.working_memory import find_instructions
@@ -135,6 +137,7 @@ class ContextBuilder:
     engine: Engine
     recall: RecallService
     counter: Counter
+    person: PersonSettings = field(default_factory=PersonSettings)
     _frozen: BoundedDict[Hashable, _Found] = field(default_factory=lambda: BoundedDict(CACHED_CONTEXTS))
     _file_rooms: BoundedDict[Hashable, int] = field(default_factory=lambda: BoundedDict(CACHED_CONTEXTS))
     _previous: BoundedDict[Hashable, list[int]] = field(default_factory=lambda: BoundedDict(CACHED_CONTEXTS))
@@ -163,6 +166,9 @@ class ContextBuilder:
         question = _Question.of(scope, options, snapshot, message)
         recall = await self._recall(scope, options, snapshot, question, bound)
         material = self._material(options, snapshot, message, recall, count)
+        material = await PersonReader(self.engine, self.person).add(
+            scope, material, snapshot.info, options, question.text, bound
+        )
         hidden = await self._summaries_of_others(scope, options, snapshot)
         material = replace(material, summaries=tuple(one for one in snapshot.summaries if one not in hidden))
         material = await self._add_files(material, question, files)

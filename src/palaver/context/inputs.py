@@ -50,6 +50,20 @@ class RecalledTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PersonItem:
+    """Something that is known of the person, as a line of a prompt.
+
+    `priority` says in which order items get room, `rank` the place in a ranking for the question, if it fits that.
+    """
+
+    line: str
+    heading: str
+    priority: int
+    rank: int | None = None
+    turns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFile:
     """A file of the current message, as it was read.
 
@@ -107,6 +121,8 @@ class Material:
     memory_lines: tuple[str, ...] = ()
     standing: tuple[str, ...] = ()  # lines of the standing instructions to show in memory, oldest first
     facts: tuple[Fact, ...] = ()
+    person: tuple[PersonItem, ...] = ()  # in the order in which they are shown
+    person_name: str = ""
     recalled: tuple[RecalledTurn, ...] = ()
     recall_note: str = "off"
     hints: QuoteHints = field(default_factory=QuoteHints)

@@ -22,7 +22,7 @@ PRIMING_TOKENS = 3  # of the start of the answer
 class Policy:
     """How a budget is shared. Shares are fractions of the whole budget.
 
-    - `memory`, `summaries`: the most that these blocks take; what they do not need goes to the window.
+    - `memory`, `person`, `summaries`: the most that these blocks take; what they do not need goes to the window.
     - `recall`: the share of recalled turns. It is fixed, so that the window does not depend on the question.
     - `recent_least`, `recent`: a window that moves in strides holds between these shares, the current message included.
       Without recall it gets the share of recall as well.
@@ -35,6 +35,7 @@ class Policy:
 
     name: str
     memory: float = 0.1
+    person: float = 0.08
     summaries: float = 0.05
     recall: float = 0.38
     recent: float = 0.6
@@ -52,10 +53,20 @@ POLICIES: Mapping[str, Policy] = {
     policy.name: policy
     for policy in (
         Policy("balanced"),
-        Policy("recall-heavy", memory=0.03, summaries=0.03, recall=1.0, recent=0.06, recent_turns=3, recall_first=True),
+        Policy(
+            "recall-heavy",
+            memory=0.03,
+            person=0.05,
+            summaries=0.03,
+            recall=1.0,
+            recent=0.06,
+            recent_turns=3,
+            recall_first=True,
+        ),
         Policy(
             "recent-chars",
             memory=0,
+            person=0,
             summaries=0.3,
             recall=0,
             recent=1.0,
@@ -64,10 +75,21 @@ POLICIES: Mapping[str, Policy] = {
             token_budget=None,
             char_budget=12_000,
         ),
-        Policy("last-20", memory=0, summaries=0, recall=0, recent=1.0, recent_turns=20, quoted=True, strides=False),
+        Policy(
+            "last-20",
+            memory=0,
+            person=0,
+            summaries=0,
+            recall=0,
+            recent=1.0,
+            recent_turns=20,
+            quoted=True,
+            strides=False,
+        ),
         Policy(
             "oldest-first",
             memory=0,
+            person=0,
             summaries=0,
             recall=0,
             recent=1.0,
@@ -98,7 +120,8 @@ class SharedContextOptions(TypedDict, total=False):
     - `recent_turns`: at most this many of the latest turns.
     - `semantic_recall`: `False` leaves recall out; a mapping limits it by `k` and `threshold`.
     - `recall_scope`: quote from this `conversation`, from all of its `owner`, or from the whole `tenant`.
-    - `include_facts`, `include_working_memory`: leave these blocks out with `False`.
+    - `include_facts`, `include_working_memory`, `include_person`: leave these blocks out with `False`. The block about
+      the person is there only where persons are remembered (`settings.person`).
     - `note_omissions`: say in the context that older turns were left out.
     - `shorten`: cut long tool results and long turns instead of leaving them out.
     - `image_tokens`, `file_tokens`: what one image, or one file that is given by its URL, counts for.
@@ -111,6 +134,7 @@ class SharedContextOptions(TypedDict, total=False):
     recall_scope: RecallRange
     include_facts: bool
     include_working_memory: bool
+    include_person: bool
     note_omissions: bool
     shorten: bool
     image_tokens: int | None
@@ -156,6 +180,7 @@ class Options:
     recall_scope: RecallRange = "conversation"
     include_facts: bool = True
     include_working_memory: bool = True
+    include_person: bool = True
     filter_participants: frozenset[str] | None = None
     note_omissions: bool = True
     shorten: bool = True
@@ -222,6 +247,7 @@ def parse_options(
     recall_scope: RecallRange = "conversation",
     include_facts: bool = True,
     include_working_memory: bool = True,
+    include_person: bool = True,
     filter_participants: Iterable[str] | None = None,
     note_omissions: bool = True,
     shorten: bool = True,
@@ -248,6 +274,7 @@ def parse_options(
         recall_scope=recall_scope,
         include_facts=clean_flag("include_facts", include_facts),
         include_working_memory=clean_flag("include_working_memory", include_working_memory),
+        include_person=clean_flag("include_person", include_person),
         filter_participants=None if filter_participants is None else frozenset(filter_participants),
         note_omissions=clean_flag("note_omissions", note_omissions),
         shorten=clean_flag("shorten", shorten),

@@ -6,6 +6,8 @@
 | their turns in conversations of others               | forgotten, with all that was derived from them              |
 | turns of others that carry a file which they stored  | forgotten: a turn cannot be kept without its file           |
 | notes that they wrote or said                        | deleted                                                     |
+| what is remembered of them, across conversations     | deleted with its log                                        |
+| what they wrote in the memory of another subject     | deleted                                                     |
 | their place among the participants                   | removed                                                     |
 | their name in titles and metadata of conversations   | replaced by `[erased]`, where it is a word of its own       |
 | in which they take part                              |                                                             |
@@ -14,7 +16,7 @@
 | their API keys                                       | deleted                                                     |
 | their name in the logs, and in what is left of turns | replaced by a pseudonym whose key is deleted                |
 
-Memory of a person that outlives a conversation belongs into `Eraser._erase_elsewhere`.
+The memory of a person is a conversation that this person owns, and so are its items and their sources.
 
 The words of others about the person stay. So do keys, workspaces and settings of conversations of others: they are
 names that the application chose.
@@ -55,6 +57,7 @@ from palaver.errors import AlreadyImported, ConversationGone, InvalidInput, NotF
 from palaver.model import ADMIN, RIGHTS, ROLES, ErasureReceipt, Scope
 from palaver.ports.engine import TokenEngine
 from palaver.ports.queries import ConversationNames, ErasedName, Erasure, Record
+from palaver.ports.subjects import MEMORY_KEYS
 
 PAGE = 100  # conversations that are searched for names in one call
 EVER = 2**62  # later than every row
@@ -205,6 +208,7 @@ class Eraser:
             await delete_pending_blobs(engine, self.components.blobs)
         if one.updated < name.before:
             changed |= await self._drop_notes(talk, name)
+            changed |= await self._drop_items(scope, talk, name)
             changed |= await self._change_details(talk, name)
         return changed
 
@@ -215,6 +219,16 @@ class Eraser:
         await self.components.engine.note_erased(self.scope, name.digest, "notes", [talk.id])
         await memory.drop_notes_of(name.user)
         return True
+
+    async def _drop_items(self, scope: Scope, talk: Conversation, name: ErasedName) -> bool:
+        """Drop what the person wrote in the memory of another subject, or said about that one."""
+        if not (talk.key or "").startswith(MEMORY_KEYS):
+            return False
+        found = await self.components.engine.items_of_author(scope, talk.id, name.user)
+        if found:
+            await self.components.engine.note_erased(self.scope, name.digest, "items", found)
+            await self.components.engine.drop_items(scope, talk.id, found)
+        return bool(found)
 
     async def _change_details(self, talk: Conversation, name: ErasedName) -> bool:
         info = await talk.refresh()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from palaver.core.budgets import BudgetOptions
 from palaver.errors import InvalidInput
 from palaver.generation.settings import Agent, GenerateSettings, Workspace
+from palaver.memory.person_settings import PersonMode, PersonOptions
 from palaver.model import Scope, warn_renamed
 from palaver.models.registry import Named
 from palaver.ports.blobs import Blobs
@@ -40,6 +41,7 @@ class MemoryOptions(TypedDict, total=False):
     - `token_counter`: counts tokens; by default the o200k table.
     - `model_calls_per_day`: how many calls of models background work may make per conversation (20): summaries, titles,
       notes and facts. After that the rules write. `None`: no limit, and no waiting until a conversation is in use.
+    - `person`: what people say is remembered across conversations: `off`, `read`, `read-write`, or `PersonOptions`.
     """
 
     summarizer: Summarizer | None
@@ -47,6 +49,7 @@ class MemoryOptions(TypedDict, total=False):
     redactor: Redactor | None
     token_counter: Counter | None
     model_calls_per_day: int | None
+    person: PersonMode | PersonOptions
 
 
 class FileOptions(TypedDict, total=False):

@@ -116,7 +116,8 @@ def open(
       `BudgetOptions`.
     - `embedder`: `local`, `openai:MODEL`, `none`, an object with `name`, `dimensions` and `embed`, or `auto`: the local
       one where it is installed.
-    - `memory`: `summarizer`, `extractor`, `redactor`, `token_counter`, `model_calls_per_day`; see `MemoryOptions`.
+    - `memory`: `summarizer`, `extractor`, `redactor`, `token_counter`, `model_calls_per_day`, `person`; see
+      `MemoryOptions`.
     - `files`: the folder or bucket (`s3://bucket/prefix?endpoint=…`) for attachments, or `FileOptions`.
     - `streams`: `lease` and `flush` in seconds; see `StreamTimes`.
     - `background`: `worker`, `sweep_every`, `retention_minutes`; see `BackgroundOptions`.

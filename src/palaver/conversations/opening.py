@@ -39,6 +39,7 @@ from palaver.files.reader import Files
 from palaver.files.storage import UnsetBlobs, open_blobs
 from palaver.generation.settings import GenerationContext, open_generation_context
 from palaver.memory.model_calls import CALLS_PER_DAY, check_limit
+from palaver.memory.person_settings import clean_person_options
 from palaver.memory.worker.loop import Worker
 from palaver.model import WRITE, Scope
 from palaver.models.budgets import Budgets
@@ -106,6 +107,7 @@ async def _connect(stack: AsyncExitStack, options: StoreOptions) -> _Connected:
 def _make_components(connected: _Connected, options: StoreOptions, lifetime: Lifetime) -> Components:
     engine, clock, memory = connected.engine, connected.clock, options.memory
     counter, ids = memory.get("token_counter") or BpeCounter(), options.testing.get("ids") or new_id
+    person = clean_person_options(memory.get("person"))
     meter, redactor = options.telemetry.get("meter") or Meter(), LazyRedactor(memory.get("redactor"))
     is_open = not isinstance(engine, TokenEngine) or engine.is_service
     budgets = Budgets(engine, clock, clean_options(options.budgets), meter, is_on=is_open)
@@ -116,7 +118,7 @@ def _make_components(connected: _Connected, options: StoreOptions, lifetime: Lif
         blobs_chosen=bool(options.files.get("blobs") or options.files.get("folder")),
         drafts=DraftBuilder(counter),
         ids=ids,
-        contexts=ContextBuilder(engine, RecallService(engine, connected.embedder, clock), counter),
+        contexts=ContextBuilder(engine, RecallService(engine, connected.embedder, clock), counter, person),
         clock=clock,
         clock_watch=ClockWatch(clock),
         worker=Worker(
@@ -129,6 +131,7 @@ def _make_components(connected: _Connected, options: StoreOptions, lifetime: Lif
             summarizer=memory.get("summarizer"),
             extractor=memory.get("extractor"),
             model_calls_per_day=check_limit("model_calls_per_day", memory.get("model_calls_per_day", CALLS_PER_DAY)),
+            person=person,
             models=connected.generation.models,
             budgets=budgets,
             meter=meter,

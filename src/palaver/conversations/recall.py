@@ -14,7 +14,7 @@ from palaver.core.identity import micros
 from palaver.core.turn_options import Moment
 from palaver.core.validation import clean_limit, clean_text
 from palaver.errors import InvalidInput
-from palaver.model import READ, Fact, RecallHit
+from palaver.model import READ, Fact, RecallHit, Scope
 from palaver.ports.recall import RecallScope
 from palaver.recall.service import RecallService
 from palaver.recall.terms import MAX_QUERY
@@ -94,29 +94,34 @@ class ConversationRecall:
             return hits
 
     async def _rank(self, query: RecallQuery) -> list[RecallHit]:
-        scope, text = self.handle.scope, query.text[:MAX_QUERY]
-        ranking = await self.service.rank(scope, query.where, text, query.k, since=query.since, until=query.until)
-        totals = ranking.scores.total
-        relevance = {int(i): round(float(ranking.scores.relevance[i]), 4) for i in ranking.order[: query.k]}
-        best = [i for i in relevance if query.threshold is None or relevance[i] >= query.threshold]
-        turns = await self.service.turns(scope, ranking, best)
-        tids = {i: int(ranking.profile.tid[i]) for i in turns}
-        quotes = await self.service.quotes(scope, {tids[i]: turn for i, turn in turns.items()}, query.text)
-        hits = [
-            RecallHit(
-                score=float(totals[i]),
-                relevance=relevance[i],
-                turn=turns[i],
-                quote=quotes.get(tids[i]),
-                parts=ranking.scores.parts(i),
-            )
-            for i in best
-            if i in turns
-        ]
-        if query.include_facts:
-            hits += _fact_hits(await self.service.facts(scope, query.where, text, ranking), query)
-        hits.sort(key=lambda hit: -hit.score)
-        return hits[: query.k]
+        return await find_hits(self.service, self.handle.scope, query)
+
+
+async def find_hits(service: RecallService, scope: Scope, query: RecallQuery) -> list[RecallHit]:
+    """Return the turns and facts that fit a question best, within what a scope may see."""
+    text = query.text[:MAX_QUERY]
+    ranking = await service.rank(scope, query.where, text, query.k, since=query.since, until=query.until)
+    totals = ranking.scores.total
+    relevance = {int(i): round(float(ranking.scores.relevance[i]), 4) for i in ranking.order[: query.k]}
+    best = [i for i in relevance if query.threshold is None or relevance[i] >= query.threshold]
+    turns = await service.turns(scope, ranking, best)
+    tids = {i: int(ranking.profile.tid[i]) for i in turns}
+    quotes = await service.quotes(scope, {tids[i]: turn for i, turn in turns.items()}, query.text)
+    hits = [
+        RecallHit(
+            score=float(totals[i]),
+            relevance=relevance[i],
+            turn=turns[i],
+            quote=quotes.get(tids[i]),
+            parts=ranking.scores.parts(i),
+        )
+        for i in best
+        if i in turns
+    ]
+    if query.include_facts:
+        hits += _fact_hits(await service.facts(scope, query.where, text, ranking), query)
+    hits.sort(key=lambda hit: -hit.score)
+    return hits[: query.k]
 
 
 def _fact_hits(facts: Sequence[ScoredFact], query: RecallQuery) -> list[RecallHit]:

@@ -17,6 +17,7 @@ from palaver.conversations.erasure import Eraser
 from palaver.conversations.maintenance import Maintenance
 from palaver.conversations.options import ConversationOptions
 from palaver.conversations.sessions import Sessions, new_session
+from palaver.conversations.subjects import Subject
 from palaver.core.budgets import BudgetLimits, Payer, clean_limits, clean_subject
 from palaver.core.identity import is_id
 from palaver.core.option_docs import describe_options
@@ -30,6 +31,7 @@ from palaver.generation.options import GenerateOptions
 from palaver.memory.settings import Kind
 from palaver.model import (
     ADMIN,
+    PERSON,
     READ,
     WRITE,
     BudgetKind,
@@ -152,6 +154,16 @@ class Store:
     async def search(self, text: str, *, limit: int = 20) -> list[ConversationMatch]:
         """Return the conversations with these words in their title or text. The last word may be a prefix."""
         return await self._directory.search(text, limit=limit)
+
+    # ---- subjects
+
+    def person(self, id: str) -> Subject:
+        """Return the memory of a person: what holds across all conversations of that person. Not awaited."""
+        return Subject(self._components, self.scope, PERSON, id)
+
+    def subject(self, kind: str, id: str) -> Subject:
+        """Return the memory of anything else: a project, a team, an agent, a product. Not awaited."""
+        return Subject(self._components, self.scope, kind, id)
 
     # ---- answers
 

@@ -32,10 +32,18 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "file": ("characters", "problem", "pieces", "text"),
     "request": ("id", "turn", "purpose", "at", "model", "adapter", "next_seq", "explanation", "response"),
     "body": ("body",),
+    "item": (
+        "id", "kind", "subject", "predicate", "object", "confidence", "valid_from", "valid_to", "learnt", "ended_at",
+        "ended_by", "origin", "status", "said_by", "by", "created",
+    ),
+    "source": ("item", "conversation", "turn", "said"),
 }  # fmt: skip
+# Columns that a later version added: covered by the hash of a row that has a value in any of them.
+LATER_FIELDS: Mapping[str, tuple[str, ...]] = {"fact": ("valid_to", "learnt")}
 # A body is deleted when a turn that it may quote is, even from another conversation; the text of a file is deleted when
-# the index is rebuilt, and extracted again. So one of these may be missing, whatever the log says.
-MAY_VANISH = ("body", "file")
+# the index is rebuilt, and extracted again; an item of a subject's memory is deleted with the last turn that says it,
+# in the transaction that deletes the turn. So one of these may be missing, whatever the log says.
+MAY_VANISH = ("body", "file", "item", "source")
 EXACT = 2**53  # a confidence is hashed as a whole number of these parts, which every engine computes alike
 
 
@@ -56,6 +64,14 @@ def request_keys(id: str) -> tuple[str, str]:
     return f"request/{id}", f"body/{id}"
 
 
+def item_key(id: str) -> str:
+    return f"item/{id}"
+
+
+def source_key(item: str, turn: str) -> str:
+    return f"source/{item}/{turn}"
+
+
 def kind_of(key: str) -> str:
     return key.partition("/")[0]
 
@@ -68,6 +84,12 @@ def derived_hash(key: str, salt: bytes | None, values: Sequence[Any]) -> str:
 def hashed_values(kind: str, row: Mapping[str, Any]) -> list[Any]:
     """Return the values of a row in the order and the form that `derived_hash` takes."""
     values = {name: row[name] for name in FIELDS[kind]}
-    if kind == "fact":
+    if kind in ("fact", "item"):
         values["confidence"] = int(values["confidence"] * EXACT)
-    return list(values.values())
+    return later_values([*values.values(), *(row.get(name) for name in LATER_FIELDS.get(kind, ()))], kind)
+
+
+def later_values(values: Sequence[Any], kind: str) -> list[Any]:
+    """Return the values without those of `LATER_FIELDS`, if the row has none of these: an older version wrote it."""
+    known = len(FIELDS[kind])
+    return list(values) if any(value is not None for value in values[known:]) else list(values[:known])

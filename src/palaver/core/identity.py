@@ -111,6 +111,11 @@ def micros(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
+def optional_micros(moment: datetime | None) -> int | None:
+    """Return `micros` of a time; None for none."""
+    return None if moment is None else micros(moment)
+
+
 def moment(micros: int) -> datetime:
     """Return the time that is this many microseconds after 1970."""
     if 0 <= micros < _EXACT:  # the faster way, where it is exact

@@ -26,13 +26,15 @@ def _all(verbs: str, *rights: Right, of_owner: bool = False) -> dict[str, Permis
 
 
 VERBS: Mapping[str, Permission] = {
+    **_all("Store.person Store.subject"),  # of the methods of what they return
     **_all(
         """Store.get Store.find Store.conversations Store.search Store.audit Store.usage Store.stats Store.budgets
         Conversation.refresh Conversation.history Conversation.turn Conversation.search Conversation.branches
         Conversation.attachments Conversation.attachment Conversation.attachment_text Conversation.read_attachment
         Conversation.read_attachment_range Conversation.data_url Conversation.recall Conversation.build_context
         Conversation.summaries Conversation.facts Conversation.working_memory Conversation.audit Conversation.verify
-        Conversation.records Conversation.subscribe""",
+        Conversation.records Conversation.subscribe Subject.facts Subject.proposals Subject.fact_history Subject.profile
+        Subject.recall Subject.export Subject.verify Subject.audit""",
         READ,
     ),
     **_all("Conversation.requests Store.requests", READ, of_owner=True),
@@ -41,6 +43,12 @@ VERBS: Mapping[str, Permission] = {
         Conversation.append_open Conversation.append_chunk Conversation.append_renew Conversation.append_commit
         Conversation.append_abort Conversation.switch Conversation.attach Conversation.open_upload
         Conversation.put_upload Conversation.complete_upload Conversation.forget_fact Conversation.ask_to_stop""",
+        WRITE,
+    ),
+    **_all(
+        """Subject.remember Subject.correct Subject.approve Subject.drop Subject.forget Subject.consent Subject.share
+        Subject.learn""",
+        READ,
         WRITE,
     ),
     **_all("Conversation.remember Conversation.correct Conversation.drop_note Conversation.stop", READ, WRITE),
@@ -64,6 +72,8 @@ ARGUMENTS: Mapping[str, str] = {
     "user or key of Store.budgets, if it is another one": "admin",
     "owner of Store.conversation who is another person": "admin",
     "Conversation.forget() without a turn": "admin, unless it is one's own conversation",
+    "Subject of another person": "admin",
+    "Subject that is not a person": "admin, or a place among its readers or writers",
 }
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from palaver.model import Turn
 
-TAGS = ("recalled", "memory", "summaries", "history", "conversation", "file")
+TAGS = ("recalled", "memory", "summaries", "history", "conversation", "file", "person")
 LINE = 300  # characters of a line that are looked at: more than any mark of ours has
 THROUGH_MCP = "mcp"  # the `origin` of turns that an assistant wrote through MCP
 BY_MCP = ", through MCP"  # at the end of the author of a fact or note
@@ -144,6 +144,11 @@ def imitates_role(text: str) -> bool:
 def imitates_speaker(text: str) -> bool:
     """Return whether a line of the text begins with something like a name and a colon."""
     return bool(_COLON.search(text) and _SPEAKER_LINE.search(skeleton(text)))
+
+
+def without_blocks(text: str) -> str:
+    """Remove blocks of ours that a client has sent back as part of a message."""
+    return _BLOCK.sub("", text) if "</" in text else text
 
 
 def mark_speakers(text: str) -> str:

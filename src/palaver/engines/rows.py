@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from palaver.core.identity import canonical_json, from_json, moment
 from palaver.core.rights import names_from_rights, rights_from_names
 from palaver.core.turn_draft import TurnDraft, decode_attachments, decode_calls, decode_content, decode_results
 from palaver.errors import RowUnreadable
-from palaver.model import ConversationInfo, Event, Role, Scope, TokenUsage, Turn
+from palaver.model import ConversationInfo, Event, ItemSource, MemoryItem, Role, Scope, TokenUsage, Turn
 
 Row = tuple[Any, ...]
 # Raised while a value is made from a damaged row: not JSON, JSON of another shape, or a time out of range.
@@ -223,3 +223,17 @@ def event_from_row(row: Row, conversation: str) -> Event:
         )
     except DAMAGED:
         raise RowUnreadable(event_name(n), conversation or None) from None
+
+
+ITEM_FIELDS = (
+    "id", "kind", "subject", "predicate", "object", "confidence", "valid_from", "valid_to", "learnt_at", "ended_at",
+    "ended_by", "origin", "status", "said_by", "by", "created",
+)  # fmt: skip
+ITEM_TIMES = ("valid_from", "valid_to", "learnt_at", "ended_at", "created")
+
+
+def read_item(values: Sequence[Any], sources: Iterable[ItemSource]) -> MemoryItem:
+    """Read an item of a subject's memory from its values, in the order of `ITEM_FIELDS`."""
+    known = dict(zip(ITEM_FIELDS, values, strict=True))
+    times = {name: None if known[name] is None else moment(known[name]) for name in ITEM_TIMES}
+    return MemoryItem(**{**known, **times}, sources=tuple(sources))

@@ -63,6 +63,8 @@ class _Fact(_Proved):
     invalidated_by: str | None
     by: str
     created: Annotated[int, INT64]
+    valid_to: Annotated[int, INT64] | None = None  # not in files of earlier versions
+    learnt: Annotated[int, INT64] | None = None
 
 
 # ---- export --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from palaver.core.quotes import BY_MCP, is_through_mcp
 from palaver.memory.keywords import RUN, keywords, words_of
@@ -35,6 +35,19 @@ class FactDraft:
     confidence: float
     valid_from: datetime
     by: str = "rules"
+    valid_to: datetime | None = None
+    learnt: datetime | None = None  # when it was said
+
+
+class Statement(Protocol):
+    """Anything that says something of a subject."""
+
+    @property
+    def subject(self) -> str: ...
+    @property
+    def predicate(self) -> str: ...
+    @property
+    def object(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +179,11 @@ def extract(turns: Sequence[Turn]) -> list[FactDraft]:
     for turn in turns:
         if turn.role == "user" and not was_handed_in(turn.metadata) and turn.status == "complete":
             for draft in _stated(turn):
-                identity = _identity(draft)
-                place = _slot(draft) or identity
-                if holds.get(place) != identity:
+                key = identity(draft)
+                place = slot_of(draft) or key
+                if holds.get(place) != key:
                     found.append(draft)
-                holds[place] = identity
+                holds[place] = key
     return found
 
 
@@ -192,6 +205,7 @@ def _stated(turn: Turn) -> Iterator[FactDraft]:
                         confidence=confidence,
                         valid_from=turn.created,
                         by=_noted_by(RULES, turn),
+                        learnt=turn.created,
                     )
 
 
@@ -238,27 +252,27 @@ def reconcile(existing: Sequence[Fact], drafts: Sequence[FactDraft]) -> Reconcil
     invalidated before do not count.
     """
     valid = [fact for fact in existing if fact.invalidated_at is None]
-    known = {_identity(fact) for fact in valid}
+    known = {identity(fact) for fact in valid}
     new: list[FactDraft] = []
     for draft in sorted(drafts, key=lambda draft: draft.valid_from):
-        slot = _slot(draft)
-        newer = [fact for fact in valid if slot and _slot(fact) == slot and fact.valid_from > draft.valid_from]
-        if newer or any(_identity(other) == _identity(draft) for other in new):
+        slot = slot_of(draft)
+        newer = [fact for fact in valid if slot and slot_of(fact) == slot and fact.valid_from > draft.valid_from]
+        if newer or any(identity(other) == identity(draft) for other in new):
             continue
-        new = [other for other in new if not slot or _slot(other) != slot]
-        if _identity(draft) not in known:
+        new = [other for other in new if not slot or slot_of(other) != slot]
+        if identity(draft) not in known:
             new.append(draft)
     return Reconciled(
-        new, [(fact, draft) for draft in new for fact in valid if _slot(draft) and _slot(fact) == _slot(draft)]
+        new, [(fact, draft) for draft in new for fact in valid if slot_of(draft) and slot_of(fact) == slot_of(draft)]
     )
 
 
-def _identity(fact: Fact | FactDraft) -> tuple[str, ...]:
+def identity(fact: Statement) -> tuple[str, ...]:
     """Return a key that is equal for facts that differ only in spelling."""
     return (fact.subject.casefold(), fact.predicate.casefold(), *_stems(fact.object))
 
 
-def _slot(fact: Fact | FactDraft) -> tuple[str, ...] | None:
+def slot_of(fact: Statement) -> tuple[str, ...] | None:
     """Return a key that is equal for facts of which only one can hold; None for a fact that excludes no other."""
     subject, predicate = fact.subject.casefold(), fact.predicate.casefold()
     if predicate in SINGLE_VALUED or predicate.startswith(("favourite ", "use for ")):
@@ -317,7 +331,7 @@ def validate_model_facts(raw: str | Mapping[str, Any], turns: Sequence[Turn], *,
     for item in proposed[:MAX_FACTS] if isinstance(proposed, list) else ():
         draft = _checked(item, known, named, by)
         if draft:
-            found.setdefault(_identity(draft), draft)
+            found.setdefault(identity(draft), draft)
     return list(found.values())
 
 
@@ -344,6 +358,7 @@ def _checked(item: Any, known: Mapping[str, Turn], named: set[str], by: str) -> 
         confidence=_confidence(item.get("confidence")),
         valid_from=source.created,
         by=_noted_by(by, source),
+        learnt=source.created,
     )
 
 

@@ -13,6 +13,7 @@ from palaver.context.settings import CONTEXT_SETTINGS, ContextSettings, clean_co
 from palaver.core.validation import did_you_mean
 from palaver.errors import InvalidInput
 from palaver.memory import compaction, retention
+from palaver.memory.person_settings import PERSON_MODES, PersonMode, check_mode
 
 Simultaneous = Literal["parallel", "queue", "reject"]
 Kind = Literal["talk", "state", "items"]
@@ -45,6 +46,8 @@ class ConversationSettings(TypedDict, total=False):
     - `facts`: extract facts in the background.
     - `simultaneous`: questions that are asked while another one is being answered: `parallel` answers each at once,
       `queue` one after the other, `reject` refuses them with ConversationBusy.
+    - `person`: whether the persons in it are remembered across conversations: `off`, `read` or `read-write`; by default
+      as the store says.
     - `context`: policy, budget and other options of its contexts, where a call gives none; see `ContextSettings`.
     - `kind`: `talk`; or `state` for data of a program that is not talk, such as checkpoints: never indexed, embedded or
       summarised; or `items` for texts that are searched and recalled, but not summarised. The last two are not in lists
@@ -56,6 +59,7 @@ class ConversationSettings(TypedDict, total=False):
     redact: bool
     facts: bool
     simultaneous: Simultaneous
+    person: PersonMode
     context: ContextSettings
     kind: Kind
 
@@ -87,6 +91,8 @@ def check_settings(settings: Mapping[str, Any], stored: Mapping[str, Any] | None
     retention.check_settings(settings)
     if "simultaneous" in settings:
         check_simultaneous("settings.simultaneous", settings["simultaneous"])
+    if "person" in settings:
+        check_mode("settings.person", settings["person"])
     clean_context_settings("settings.context", settings.get("context"), is_stored=True)
     _check_kind(settings, stored)
 
@@ -165,4 +171,6 @@ def _is_setting(name: str, value: object) -> bool:
         return value in SIMULTANEOUS
     if name == "kind":
         return value in ("state", "items")
+    if name == "person":
+        return value in PERSON_MODES
     return isinstance(value, bool)

@@ -99,7 +99,7 @@ def _read(memory: WorkingMemory, turn: Turn, keep_words: bool) -> WorkingMemory:
         return memory
     if turn.role == "assistant" and turn.text.strip():
         memory = replace(memory, open_questions=_drop_questions(memory.open_questions))
-    for name, text in _find_notes(turn):
+    for name, text in find_notes(turn):
         written = _short(text) if keep_words else without_sentence(name, text)
         if written:
             memory = _put(memory, name, Note(written, turn.id, RULES, turn.actor))
@@ -125,7 +125,7 @@ def without_sentence(name: str, text: str) -> str:
     found = keywords(text, MAX_KEYWORDS)
     if not found:
         return ""
-    kind, *subject = _key(name, text)
+    kind, *subject = note_key(name, text)
     if name == "instructions" and kind in ("slot", "favourite"):
         found = f"{' '.join(subject if kind == 'slot' else ['favourite', *subject])}: {found}"
     else:
@@ -133,7 +133,7 @@ def without_sentence(name: str, text: str) -> str:
     return f"{found}?" if is_question(text) else found
 
 
-def _find_notes(turn: Turn) -> Iterator[tuple[str, str]]:
+def find_notes(turn: Turn) -> Iterator[tuple[str, str]]:
     """Yield the list and the text of each note that the rules find in a turn."""
     wishes = [wish.text for wish in standing(turn.text)] if is_own_words(turn) else []
     yield from (("instructions", wish) for wish in wishes)
@@ -311,7 +311,7 @@ _POLARITY = frozenset(terms("always never don't do not stop please ever anymore 
 
 
 @lru_cache(KEPT_KEYS)  # every new note is compared with all others
-def _key(name: str, text: str) -> tuple[str, ...]:
+def note_key(name: str, text: str) -> tuple[str, ...]:
     """Return a key that is equal for notes of a list that repeat or contradict each other."""
     stems = set(terms(text.removeprefix("About: ")))
     if name == "instructions":
@@ -340,8 +340,8 @@ def _same(one: str, other: str) -> bool:
 def _put(memory: WorkingMemory, name: str, note: Note) -> WorkingMemory:
     """Add a note of the rules or a model, unless it repeats one. It replaces notes that it contradicts."""
     notes: Notes = getattr(memory, name)
-    key = _key(name, note.text)
-    alike = [old for old in notes if _key(name, old.text) == key and _can_replace(name, note, old)]
+    key = note_key(name, note.text)
+    alike = [old for old in notes if note_key(name, old.text) == key and _can_replace(name, note, old)]
     if any(_same(old.text, note.text) for old in alike):
         return memory
     if name != "instructions" and any(not is_machine(old) for old in alike):

@@ -22,6 +22,7 @@ from palaver.model import (
     FileQuote,
     FileText,
     LogSeal,
+    MemoryItem,
     Request,
     Scope,
     Stats,
@@ -65,6 +66,7 @@ from palaver.ports.queries import (
     StreamEnd,
 )
 from palaver.ports.recall import Embedded, FactToEmbed, Postings, ProfileRows, RecallScope, ToEmbed, VectorRows
+from palaver.ports.subjects import ItemQuery, ItemsDraft, ItemWords
 
 ANNOUNCED = ("stop",)  # kinds of events that a caller may log without changing anything else
 KEY_ID = 12  # leading hexadecimal digits of a key's hash that form its public id
@@ -360,6 +362,27 @@ class MemoryStore(Protocol):
     async def drop_fact(self, scope: Scope, conversation: str, id: str) -> bool: ...
 
 
+class SubjectStore(Protocol):
+    """Memory of subjects. `conversation` is the one that holds the log of a subject's memory."""
+
+    async def items(self, scope: Scope, conversation: str, query: ItemQuery) -> list[MemoryItem]: ...
+    async def item_words(self, scope: Scope, conversation: str) -> list[ItemWords]:
+        """Return the words of all approved items that hold, without a check against the log."""
+        ...
+
+    async def put_items(self, scope: Scope, conversation: str, draft: ItemsDraft) -> list[str] | None:
+        """Change the memory, and return the ids of new items. None when it has changed since it was read."""
+        ...
+
+    async def drop_items(self, scope: Scope, conversation: str, ids: Sequence[str]) -> list[str]:
+        """Delete items, and return the ids of those that were there."""
+        ...
+
+    async def items_of_author(self, scope: Scope, conversation: str, author: str) -> list[str]:
+        """Find the items that a person wrote, or said about the subject."""
+        ...
+
+
 class RecallStore(Protocol):
     """The data that recall ranks by: turn arrays, postings, vectors, facts. Turns are named by their row numbers."""
 
@@ -544,6 +567,7 @@ class Engine(
     FileStore,
     LogStore,
     MemoryStore,
+    SubjectStore,
     RecallStore,
     RequestStore,
     KeyStore,

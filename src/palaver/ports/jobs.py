@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-JOB_KINDS = ("embed", "compact", "title", "files", "repair", "prove")
+JOB_KINDS = ("embed", "compact", "title", "files", "repair", "prove", "person")
 """The kinds of jobs that this version runs. Others in the queue are from a newer version, and are left to it."""
 
 

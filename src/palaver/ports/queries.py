@@ -144,7 +144,8 @@ class ArchivedRows(NamedTuple):
 
 
 RecordKind = Literal[
-    "conversation", "event", "turn", "attachment", "working_memory", "fact", "summary", "file_text", "request"
+    "conversation", "event", "turn", "attachment", "working_memory", "fact", "summary", "file_text", "request", "item",
+    "source",
 ]  # fmt: skip
 
 

@@ -137,6 +137,7 @@ class ToEmbed:
     worth_a_vector: bool
     own_words: bool
     place: tuple[str, int] = ("", 0)
+    thread: tuple[str, str] | None = None  # tenant and conversation, where a batch may have several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

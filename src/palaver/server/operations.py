@@ -1,6 +1,7 @@
 """The table of HTTP operations: routes and the OpenAPI document are made from it.
 
-Every public method of `Store` and `Conversation` is in the table, or in `NOT_OVER_HTTP` with the reason. A test checks.
+Every public method of `Store`, `Conversation` and `Subject` is in the table, or in `NOT_OVER_HTTP` with the reason. A
+test checks.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from palaver.server.rest import (
     events,
     generate,
     memory,
+    people,
     schemas,
     streams,
     turns,
@@ -39,6 +41,8 @@ TURN = CONVERSATION + "/turns/{turn}"
 STREAM = CONVERSATION + "/streams/{turn}"
 FILE = CONVERSATION + "/attachments/{attachment}"
 UPLOAD = CONVERSATION + "/uploads/{upload}"
+PERSON = "/people/{person}"
+ITEM = PERSON + "/facts/{item}"
 NOTES = CONVERSATION + "/memory/{list}"
 
 # Error statuses of every operation, and of every operation on a conversation.
@@ -91,8 +95,8 @@ def _openai(verbs: str, call: str, handler: Callable[..., Any], answer: Any, **m
     return _rest(verbs, call, handler, answer, "OpenAI", prefix="/v1", dialect="openai", **more)
 
 
-C, T, S, M, A, L, F, H = (
-    "Conversations", "Turns", "Streaming append", "Memory", "Answers", "Live", "Attachments", "Maintenance",
+C, T, S, M, A, L, F, H, P = (
+    "Conversations", "Turns", "Streaming append", "Memory", "Answers", "Live", "Attachments", "Maintenance", "People",
 )  # fmt: skip
 G = "Conversation.generate Conversation.generate_stream"
 
@@ -149,6 +153,21 @@ REST_OPERATIONS: tuple[Operation, ...] = (
     _rest("Conversation.remember", f"POST {NOTES}", memory.add_note, schemas.WorkingMemory, M, status=201),
     _rest("Conversation.correct", f"PUT {NOTES}/{{index}}", memory.correct_note, schemas.WorkingMemory, M),
     _rest("Conversation.drop_note", f"DELETE {NOTES}/{{index}}", memory.drop_note, schemas.WorkingMemory, M),
+    # the memory of a person
+    _rest("Store.person Subject.profile", f"GET {PERSON}", people.get_person_profile, schemas.Person, P),
+    _rest("Subject.forget", f"DELETE {PERSON}", people.forget_person, None, P, status=204, also=(202,)),
+    _rest("Subject.facts Subject.proposals", f"GET {PERSON}/facts", people.list_person_facts, schemas.Items, P),
+    _rest("Subject.remember", f"POST {PERSON}/facts", people.remember_about_person, schemas.Item, P, status=201),
+    _rest("Subject.correct", f"PUT {ITEM}", people.correct_person_fact, schemas.Item, P, also=(404,)),
+    _rest("Subject.drop", f"DELETE {ITEM}", people.drop_person_fact, None, P, status=204, also=(202, 404)),
+    _rest("Subject.approve", f"POST {ITEM}/approve", people.approve_person_fact, schemas.Item, P, also=(404,)),
+    _rest("Subject.fact_history", f"GET {ITEM}/history", people.get_person_fact_history, schemas.Items, P, also=(404,)),
+    _rest("Subject.recall", f"POST {PERSON}/recall", people.recall_for_person, schemas.Hits, P),
+    _rest("Subject.export", f"GET {PERSON}/export", people.export_person, schemas.PersonExport, P),
+    _rest("Subject.learn", f"POST {PERSON}/learn", people.learn_about_person, schemas.Learning, P, status=202),
+    _rest("Subject.consent", f"PUT {PERSON}/consent", people.set_person_consent, None, P, status=204),
+    _rest("Subject.verify", f"POST {PERSON}/verify", people.verify_person, schemas.Verified, P),
+    _rest("Subject.audit", f"GET {PERSON}/audit", people.audit_person, schemas.Events, P),
     # answers
     _rest("Conversation.generate Conversation.generate_stream Store.generate Store.generate_stream",
           f"POST {CONVERSATION}/generate", generate.generate, schemas.Answer, A, also=(409, 501, 502), streams=True),
@@ -256,6 +275,8 @@ NOT_OVER_HTTP: Mapping[str, str] = {
     "Store.signed_in": "each request has its own key or JWT",
     "Store.settle": "waits for the work of all tenants: for scripts and tests",
     "Store.restore": "for operators, who import a history with its hashes: palaver import",
+    "Store.subject": "the memory of other subjects is for the application, which has the library",
+    "Subject.share": "who may see the memory of a subject is decided by the application",
     "Conversation.records": "the rows of an export, page by page: palaver export",
     "Conversation.data_url": "the download has the same bytes without base64",
 }

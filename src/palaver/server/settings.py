@@ -16,7 +16,9 @@ from palaver.conversations.open_options import DEFAULT_URL, STREAM_LEASE, SWEEP_
 from palaver.core.budgets import clean_options
 from palaver.errors import InvalidInput
 from palaver.memory.model_calls import CALLS_PER_DAY, check_limit
+from palaver.memory.person_settings import PERSON_MODES, PersonMode, PersonOptions
 
+LOCAL_USER = "user"  # whose memory it is on loopback without keys
 PORT = 8484
 MEGABYTE = 1_000_000
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -92,6 +94,7 @@ class ServerSettings:
     agents: Mapping[str, Any] = field(default_factory=dict)
     workspaces: Mapping[str, Any] = field(default_factory=dict)
     generate: Mapping[str, Any] = field(default_factory=dict)
+    person: str = "auto"  # off, read or read-write; auto: read-write on loopback without keys, else off
     model_calls_per_day: int = CALLS_PER_DAY  # of background work, per conversation; 0: none
     budgets: Mapping[str, Any] = field(default_factory=dict)  # of every tenant, user and key; see docs/budgets.md
 
@@ -102,6 +105,14 @@ class ServerSettings:
     @property
     def needs_auth(self) -> bool:
         return self.require_auth or not self.on_loopback
+
+    @property
+    def person_options(self) -> PersonOptions:
+        """How persons are remembered. Without keys there is one user, who has no name."""
+        mode: PersonMode = "off" if self.needs_auth else "read-write"
+        if self.person in PERSON_MODES:
+            mode = self.person
+        return {"mode": mode} if self.needs_auth else {"mode": mode, "default_person": LOCAL_USER}
 
     @property
     def has_jwt(self) -> bool:
@@ -141,6 +152,8 @@ class ServerSettings:
             raise InvalidInput("provider_fields", f"cannot contain {sorted(decided)[0]!r}: Palaver decides it")
         clean_options(self.budgets)
         check_limit("model_calls_per_day", self.model_calls_per_day)
+        if self.person not in ("auto", *PERSON_MODES):
+            raise InvalidInput("person", f"must be one of auto, {', '.join(PERSON_MODES)}")
         if "*" in self.origins:
             raise InvalidInput("origins", "must name each origin; * would allow every page")
         return self

@@ -16,6 +16,7 @@ from palaver.model import (
     ConversationInfo,
     ConversationMatch,
     Event,
+    MemoryItem,
     RecallHit,
     Request,
     Turn,
@@ -81,6 +82,10 @@ def found(value: ConversationMatch) -> JsonObject:
     }
 
 
+def item(value: MemoryItem) -> JsonObject:
+    return {**plain(value), "text": value.text}
+
+
 def hit(value: RecallHit) -> JsonObject:
     return {
         "score": value.score,
@@ -88,6 +93,7 @@ def hit(value: RecallHit) -> JsonObject:
         "parts": dict(value.parts),
         "turn": None if value.turn is None else turn(value.turn),
         "fact": None if value.fact is None else plain(value.fact),
+        "item": None if value.item is None else item(value.item),
         "quote": None if value.quote is None else plain(value.quote),
     }
 

@@ -80,7 +80,7 @@ READING = "SELECT function FROM palaver.function_rights WHERE rights IN ('read',
 ROWS = {
     "draft": "turns", "drafts": "turns", "calls": "turns", "seal": "turns", "spec": "conversations",
     "changes": "conversations", "attachment": "attachments", "request": "requests", "new": "facts",
-    "put_summary.draft": "summaries", "job": "jobs",
+    "put_summary.draft": "summaries", "put_items.changes": "items", "job": "jobs",
 }  # fmt: skip
 # The files of the conversations are read by `verify`: only others are to be deleted.
 OTHER_FILES = "UPDATE palaver.doomed_blobs SET path = path || '.gone' WHERE tenant = $1"

@@ -15,9 +15,10 @@ from palaver.conversations.store import Store
 from palaver.core.identity import canonical_json, new_id
 from palaver.core.turn_draft import DraftBuilder
 from palaver.engines.postgres import rows
-from palaver.model import Fact, Request, Scope, Turn
+from palaver.model import Fact, ItemSource, MemoryItem, Request, Scope, Turn
 from palaver.models.tokens import BpeCounter
 from palaver.ports.memory import FactsDraft, SummaryDraft
+from palaver.ports.subjects import ItemsDraft
 from palaver.testing.fakes import HashEmbedder
 
 LETTERS = "bcdfghjklmnpqrstvwxz"  # no word of any language
@@ -96,6 +97,15 @@ ARGUMENTS = {
     "deleted": "[]",
     "drop_fact.id": "$fact",
     "items": "{$conversation}",
+    "ids": "{$item}",
+    "author": "$owner",
+    "include_ended": "true",
+    "items.status": "approved",
+    "items.kind": "fact",
+    "put_items.changes": '{"event": "learn", "new": [{"id": "$fresh", "kind": "fact", "subject": "x", "predicate": "x",'
+    ' "object": "x", "confidence": 1, "learnt": 1, "origin": "manual", "status": "approved", "by": "x",'
+    ' "sources": []}],'
+    ' "ended": [["$item", 1, null]], "approved": ["$item"], "sources": []}',
     "in_characters": "false",
     "include_invalidated": "true",
     "job": '{"id": $jid, "kind": "embed", "conversation": "$conversation", "attempts": 0, "asked": 1}',
@@ -233,7 +243,7 @@ class Known:
 
 def made_up(tenant: str, run: str) -> Known:
     """Names and numbers that do not exist; a stranger must not be able to distinguish them from real ones."""
-    texts = {name: f"{name}-{_word()}" for name in ("key", "agent", "workspace", "file", "fact")}
+    texts = {name: f"{name}-{_word()}" for name in ("key", "agent", "workspace", "file", "fact", "item")}
     ids = {name: _id() for name in ("conversation", "turn", "pending")}
     numbers = {name: str(8 * 10**15 + place) for place, name in enumerate(("cid", "tid", "pid", "jid"))}
     path = f"ada-{run}/{ids['conversation']}/{_word()}"
@@ -304,7 +314,7 @@ async def victim(
         await talk.append_chunk(pending, 0, word)
     names |= {"conversation": talk.id, "turn": turn.id, "pending": pending.id, "file": file.id, "path": file.path}
     numbers = await _numbers(admin, tenant, turn.id)
-    known = {**common, **names, **numbers, "fact": f"fact-{word}"}
+    known = {**common, **names, **numbers, "fact": f"fact-{word}", "item": f"item-{word}"}
     await _fill(admin, known)
     job = await admin.fetchval("SELECT min(jid) FROM palaver.jobs WHERE tenant = $1", tenant)
     return Known({**known, "jid": str(job)})
@@ -327,6 +337,17 @@ async def _derive(store: Store, talk: Conversation, turn: Turn, word: str) -> No
         valid_from=turn.created,
     )
     await engine.put_facts(scope, talk.id, FactsDraft(new=(fact,)))
+    item = MemoryItem(
+        id=f"item-{word}",
+        kind="fact",
+        subject=word,
+        predicate="is",
+        object=word,
+        learnt_at=turn.created,
+        origin="said",
+        sources=(ItemSource(conversation=talk.id, turn=turn.id, said=turn.created),),
+    )
+    await engine.put_items(scope, talk.id, ItemsDraft(event="learn", new=(item,)))
     request = Request(
         id=new_id(),
         conversation=talk.id,

@@ -9,6 +9,7 @@ import pytest
 from palaver import errors
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
+from palaver.conversations.subjects import Subject
 from palaver.server import errors as http_errors
 from palaver.server.mcp.tools import ELSEWHERE, TOOLS, WITHOUT_TOOL
 from palaver.server.operations import COMPAT_OPERATIONS, NOT_OVER_HTTP
@@ -20,7 +21,7 @@ REST_OPERATIONS = (*OWN_FACES, *COMPAT_OPERATIONS)
 def public_verbs() -> set[str]:
     return {
         f"{owner.__name__}.{name}"
-        for owner in (Store, Conversation)
+        for owner in (Store, Conversation, Subject)
         for name, value in vars(owner).items()
         if not name.startswith("_") and inspect.isfunction(value)
     }

@@ -26,6 +26,7 @@ from palaver.context.pack.budget import (
 from palaver.context.pack.coverage import mark_summarised, measure, tokens_to_keep
 from palaver.context.pack.ledger import Ledger, PackInputs
 from palaver.context.pack.memory import add_memory
+from palaver.context.pack.person import add_person
 from palaver.context.pack.question import add_answer, add_question, split_at_question
 from palaver.context.pack.quoted import add_quoted_window
 from palaver.context.pack.recalled import RecalledBlock, add_recalled
@@ -36,7 +37,7 @@ from palaver.context.tool_rounds import Unit
 
 UNSUMMARISED = 0.25  # of the budget: turns without a summary, where recall comes first
 WORTH_A_NOTE = 0.02  # of the budget: a smaller unused part is not mentioned
-ORDER = ("instructions", "summaries", "omission note", "memory", "recent", "recalled", "current", "rounds")
+ORDER = ("instructions", "summaries", "omission note", "memory", "person", "recent", "recalled", "current", "rounds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class PromptParts:
     window: Window = NO_WINDOW
     quoted_window: str = ""  # in place of the window, where the policy quotes the recent turns
     recalled: RecalledBlock | None = None
+    person: str = ""  # what is known of the person and fits the question
     outgrows_at: int = 0  # turns without a summary may cost this much before compaction is requested
 
 
@@ -61,7 +63,7 @@ def pack_context(material: Material, options: Options, count: Count) -> Context:
     answer, ledger = add_answer(inputs, ledger, rounds)
     parts, ledger = _fill(inputs, ledger, past)
     ahead = _messages_ahead(inputs, parts)
-    messages = [*ahead, *_question_messages(current, parts.recalled)]
+    messages = [*ahead, *_question_messages(current, parts)]
     messages += [message for entry in answer for message in entry.messages]
     explanation = _explain(inputs, ledger, parts)
     return Context(
@@ -83,9 +85,10 @@ def _fill(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[Pro
         text, ledger = add_quoted_window(inputs, ledger, past)
         return PromptParts(quoted_window=text), ledger
     memory, ledger = add_memory(inputs, ledger, inputs.share(inputs.options.policy.memory))
+    person, chosen, ledger = add_person(inputs, ledger, inputs.share(inputs.options.policy.person))
     fill = _fill_recall_first if inputs.options.policy.recall_first else _fill_shares
     parts, ledger = _fill_whole(inputs, ledger, past) or fill(inputs, ledger, past)
-    return replace(parts, head=[*parts.head, *memory]), ledger
+    return replace(parts, head=[*parts.head, *memory, *person], person=chosen), ledger
 
 
 def _fill_whole(inputs: PackInputs, ledger: Ledger, past: Sequence[Unit]) -> tuple[PromptParts, Ledger] | None:
@@ -151,10 +154,12 @@ def _messages_ahead(inputs: PackInputs, parts: PromptParts) -> list[Message]:
     return messages
 
 
-def _question_messages(current: Message | None, recalled: RecalledBlock | None) -> list[Message]:
-    if recalled is None:
+def _question_messages(current: Message | None, parts: PromptParts) -> list[Message]:
+    heads = [parts.person, parts.recalled.text if parts.recalled else ""]
+    head = "\n\n".join(one for one in heads if one)
+    if not head:
         return [] if current is None else [current]
-    return [{"role": "user", "content": recalled.text} if current is None else prepend(current, recalled.text)]
+    return [{"role": "user", "content": head} if current is None else prepend(current, head)]
 
 
 # ---- the explanation -----------------------------------------------------------------------------------------------

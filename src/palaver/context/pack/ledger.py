@@ -12,7 +12,7 @@ from palaver.context.options import Options
 from palaver.context.tool_rounds import Unit
 from palaver.model import Turn
 
-HEAD_KINDS = ("memory", "summaries", "omission note", "instructions")  # the blocks of the system message
+HEAD_KINDS = ("memory", "person", "summaries", "omission note", "instructions")  # the blocks of the system message
 HEAD_SEPARATOR = 2  # tokens between the pieces of the system message
 
 

@@ -7,6 +7,7 @@ from palaver.context.render.anthropic import to_anthropic as to_anthropic
 from palaver.context.render.blocks import Quotation as Quotation
 from palaver.context.render.blocks import facts_lines as facts_lines
 from palaver.context.render.blocks import memory_block as memory_block
+from palaver.context.render.blocks import person_block as person_block
 from palaver.context.render.blocks import quote_file as quote_file
 from palaver.context.render.blocks import quote_parts as quote_parts
 from palaver.context.render.blocks import quote_recalled as quote_recalled

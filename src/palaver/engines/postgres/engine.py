@@ -28,6 +28,7 @@ from palaver.engines.postgres.repair import PostgresRepair
 from palaver.engines.postgres.requests import PostgresRequests
 from palaver.engines.postgres.stats import PostgresStats
 from palaver.engines.postgres.streams import PostgresStreams
+from palaver.engines.postgres.subjects import PostgresSubjects
 from palaver.engines.postgres.transports import AsyncpgTransport, Transport, open_transport
 from palaver.engines.postgres.turns import PostgresTurns
 from palaver.engines.postgres.watch import CommitHub
@@ -72,6 +73,7 @@ class PostgresEngine(
     PostgresLog,
     PostgresExportRows,
     PostgresRecall,
+    PostgresSubjects,
     PostgresRequests,
     PostgresKeys,
     PostgresBudgets,

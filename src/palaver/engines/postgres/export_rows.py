@@ -33,7 +33,7 @@ LOCAL = frozenset(
 TURN_LOCAL = frozenset({"tenant", "cid", "tid", "preview"})
 EVENT_LOCAL = frozenset({"tenant", "cid"})
 REMEMBERED: tuple[RecordKind, ...] = ("working_memory", "fact")
-DERIVED: tuple[RecordKind, ...] = ("summary", "file_text", "request")  # are not exported
+DERIVED: tuple[RecordKind, ...] = ("summary", "file_text", "request", "item", "source")  # are not exported
 SALTS = ("salt", "body_salt")
 DERIVED_PAGE = 200  # rows; the body of a request is large
 

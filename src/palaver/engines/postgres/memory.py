@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from palaver.core.identity import from_json, micros, moment
+from palaver.core.identity import from_json, micros, moment, optional_micros
 from palaver.engines.derived_rows import is_memory, notes_of_people, read_memory, read_rows
 from palaver.engines.postgres.rows import read_turn
 from palaver.engines.postgres.rpc import EnginePart
@@ -22,6 +22,8 @@ FACT_FIELDS = (
     "id", "subject", "predicate", "object", "source_turn", "confidence", "valid_from", "invalidated_at",
     "invalidated_by", "by", "created",
 )  # fmt: skip
+LATER_FACT_FIELDS = ("valid_to", "learnt")  # not in the arrays that 0.1.0 reads as well
+FACT_TIMES = ("valid_from", "invalidated_at", "created", "valid_to", "learnt")
 SUMMARIZED_PLACE = 14  # of `summarized_through` in a row of `conversation_info`
 
 
@@ -172,16 +174,17 @@ def _read_summary(values: list[Any]) -> Summary:
 
 
 def read_fact(row: Row) -> Fact:
-    return _read_fact([row[name] for name in FACT_FIELDS])
+    return _read_fact([row[name] for name in (*FACT_FIELDS, *LATER_FACT_FIELDS)])
 
 
 def _read_fact(values: list[Any]) -> Fact:
-    known = dict(zip(FACT_FIELDS, values, strict=True))
-    for name in ("valid_from", "invalidated_at", "created"):
-        known[name] = None if known[name] is None else moment(known[name])
-    return Fact(**known)
+    names = (*FACT_FIELDS, *LATER_FACT_FIELDS)[: max(len(values), len(FACT_FIELDS))]
+    known = dict(zip(names, values, strict=True))
+    times = {name: moment(known[name]) for name in FACT_TIMES if known.get(name) is not None}
+    return Fact(**{**known, **times})
 
 
 def _fact_row(fact: Fact) -> dict[str, object]:
     values = {name: getattr(fact, name) for name in FACT_FIELDS}
-    return {**values, "valid_from": micros(fact.valid_from), "invalidated_at": None, "created": None}
+    later = {"valid_to": optional_micros(fact.valid_to), "learnt": optional_micros(fact.learnt)}
+    return {**values, "valid_from": micros(fact.valid_from), "invalidated_at": None, "created": None, **later}

@@ -28,9 +28,10 @@ FIRST_WITH_RANGE = 11  # databases before this schema say one number, and serve 
 LOCK_MILLISECONDS, LOCK_PAUSE, LOCK_ATTEMPTS = 500, 0.5, 300  # how long a table's lock is waited for, and how often
 # In the order in which they depend on each other.
 FUNCTIONS = (
-    "core", "redaction_rules", "redaction", "checks", "proof", "memory_invalidation", "conversations", "turns",
-    "streams", "answer_places", "deletion", "files", "log", "export_rows", "memory", "recall", "requests", "jobs",
-    "embeddings", "repair", "keys", "budgets", "erasure", "stats", "operator_views", "older_code", "rights", "grants",
+    "core", "redaction_rules", "redaction", "checks", "proof", "memory_invalidation", "subjects",
+    "conversations", "turns", "streams", "answer_places", "deletion", "files", "log", "export_rows", "memory", "recall",
+    "requests", "jobs", "embeddings", "repair", "keys", "budgets", "erasure", "stats", "operator_views", "older_code", "rights",
+    "grants",
 )  # fmt: skip
 GRANT_VERSION = "GRANT EXECUTE ON FUNCTION palaver.schema_version(), palaver.schema_number() TO PUBLIC;\n"
 ROLES = ("palaver_app", "palaver_worker", "palaver_index", "palaver_eraser")

@@ -21,10 +21,13 @@ def to_embed(tx: Tx, model: str, limit: int) -> list[ToEmbed]:
     """Return the next passages that have no vector of this model."""
     limits = {"limit": limit, "most": embedding.MAX_PARTS_READ, "files": FILE_PARTS}
     rows = tx.all(Q.to_embed, after=_embedded_pid(tx, model), model=model, **limits)
-    found = embedding.to_embed(row[:-1] for row in rows)
-    return [
-        replace(one, worth_a_vector=one.worth_a_vector and not row[-1]) for one, row in zip(found, rows, strict=True)
-    ]
+    found = embedding.to_embed(row[:-3] for row in rows)
+    return [_with_place(one, *row[-3:]) for one, row in zip(found, rows, strict=True)]
+
+
+def _with_place(one: ToEmbed, tenant: str | None, conversation: str | None, has_vector: int) -> ToEmbed:
+    thread = None if tenant is None or conversation is None else (tenant, conversation)
+    return replace(one, worth_a_vector=one.worth_a_vector and not has_vector, thread=thread)
 
 
 def put_embedded(tx: Tx, model: str, embedded: Embedded) -> None:

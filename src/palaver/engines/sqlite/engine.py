@@ -38,6 +38,7 @@ from palaver.engines.sqlite import (
     requests,
     stats,
     streams,
+    subjects,
     table_repair,
     text_index,
     turns,
@@ -69,6 +70,7 @@ from palaver.model import (
     FileQuote,
     FileText,
     LogSeal,
+    MemoryItem,
     Request,
     Scope,
     Stats,
@@ -113,6 +115,7 @@ from palaver.ports.queries import (
     StreamEnd,
 )
 from palaver.ports.recall import Embedded, FactToEmbed, Postings, ProfileRows, RecallScope, ToEmbed, VectorRows
+from palaver.ports.subjects import ItemQuery, ItemsDraft, ItemWords
 
 logger = logging.getLogger("palaver.sqlite")  # types and counts only
 
@@ -530,6 +533,23 @@ class SQLiteEngine:
 
     async def drop_fact(self, scope: Scope, conversation: str, id: str) -> bool:
         return await self.writer.submit(memory.drop_fact, scope, conversation, id)
+
+    # ---- subjects
+
+    async def items(self, scope: Scope, conversation: str, query: ItemQuery) -> list[MemoryItem]:
+        return await self.readers.run(subjects.items, scope, conversation, query)
+
+    async def item_words(self, scope: Scope, conversation: str) -> list[ItemWords]:
+        return await self.readers.run(subjects.item_words, scope, conversation)
+
+    async def put_items(self, scope: Scope, conversation: str, draft: ItemsDraft) -> list[str] | None:
+        return await self.writer.submit(subjects.put_items, scope, conversation, draft)
+
+    async def drop_items(self, scope: Scope, conversation: str, ids: Sequence[str]) -> list[str]:
+        return await self.writer.submit(subjects.drop_items, scope, conversation, ids)
+
+    async def items_of_author(self, scope: Scope, conversation: str, author: str) -> list[str]:
+        return await self.readers.run(subjects.items_of_author, scope, conversation, author)
 
     # ---- recall
 

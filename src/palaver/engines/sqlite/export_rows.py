@@ -28,7 +28,7 @@ LOCAL = frozenset(
     | {"characters", "problem"}  # of attachments: the text is extracted again after an import
     | {"summarized_position", "summarized_turns", "summarized_tokens", "fact_count", "vector_count", "has_memory"}
 )
-DERIVED = ("summary", "file_text", "request")
+DERIVED = ("summary", "file_text", "request", "item", "source")
 FACT_LOCAL = frozenset({"fid", "model", "vector"})
 
 
@@ -48,6 +48,7 @@ def pages(tx: Tx, scope: Scope, conversation: str, derived: bool = False) -> Ite
     ]
     if derived:
         sources += [("summary", Q.summary_records), ("file_text", Q.file_records), ("request", Q.request_records)]
+        sources += [("item", Q.item_records), ("source", Q.source_records)]
     for kind, sql in sources:
         try:
             yield from _pages(tx, kind, sql, cid)

@@ -206,6 +206,7 @@ def _drop_some(conv: OpenConversation, timer: deletion.SliceTimer) -> bool:
 DROPS = (
     (Q.drop_some_request_quotes, Q.drop_some_requests, 5),
     (None, Q.drop_some_facts, 50),
+    (None, Q.drop_some_items, 50),
     (None, Q.drop_some_summaries, 50),
     (None, Q.drop_some_vectors, 50),
     (None, Q.drop_some_marks, 200),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palaver.core.derived_rows import NOTES, fact_key, summary_key
-from palaver.core.identity import micros, moment
+from palaver.core.identity import micros, moment, optional_micros
 from palaver.engines.derived_rows import notes_of_people, read_memory, read_rows
 from palaver.engines.rows import Row, TurnRow, is_current_message, scope_params
 from palaver.engines.sqlite import jobs, memory_invalidation
@@ -23,7 +23,7 @@ from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadB
 from palaver.ports.recall import RecallScope
 
 MAX_TURNS = 10_000  # read for one context, whatever the budget
-FACT_COLUMNS = 11  # of a Fact; a statement may return more
+FACT_COLUMNS = 13  # of a Fact; a statement may return more
 
 
 def context_snapshot(tx: Tx, scope: Scope, conversation: str, limits: ReadBudget) -> ContextSnapshot:
@@ -158,7 +158,8 @@ def read_summary(row: Row) -> Summary:
 
 
 def read_fact(row: Row) -> Fact:
-    id, subject, predicate, object, source, confidence, valid_from, invalidated_at, invalidated_by, by, created = row
+    id, subject, predicate, object, source, confidence, valid_from, invalidated_at, invalidated_by, by, *times = row
+    created, valid_to, learnt = times
     return Fact(
         id=id,
         subject=subject,
@@ -171,6 +172,8 @@ def read_fact(row: Row) -> Fact:
         invalidated_by=invalidated_by,
         by=by,
         created=moment(created),
+        valid_to=None if valid_to is None else moment(valid_to),
+        learnt=None if learnt is None else moment(learnt),
     )
 
 
@@ -355,6 +358,8 @@ def _add_fact(conv: OpenConversation, fact: Fact, at: int) -> bool:
         valid_from=micros(fact.valid_from),
         by=fact.by,
         created=at,
+        valid_to=optional_micros(fact.valid_to),
+        learnt=optional_micros(fact.learnt),
     )
     return bool(rows)
 

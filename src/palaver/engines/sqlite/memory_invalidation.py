@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from palaver.core.derived_rows import NOTES, fact_key, summary_key
+from palaver.core.derived_rows import NOTES, fact_key, item_key, source_key, summary_key
 from palaver.core.identity import canonical_json
 from palaver.engines.derived_rows import read_memory
 from palaver.engines.rows import TurnRow
 from palaver.engines.sqlite.derived_rows import read_derived
 from palaver.engines.sqlite.open_conversation import OpenConversation
 from palaver.engines.sqlite.queries import Q
+from palaver.engines.sqlite.transaction import SqlValue, Tx
 from palaver.memory import working_memory
 from palaver.model import MEMORY_LISTS, WorkingMemory
 
@@ -25,6 +26,18 @@ def invalidate_turn(conv: OpenConversation, turn: TurnRow) -> None:
         tx.run(Q.add_job, cid=cid, kind="compact", argument=None, now=tx.now)
     _drop_notes(conv, turn.id)
     _revalidate_after(conv, [row[0] for row in tx.all(Q.drop_facts_of_turn, cid=cid, turn=turn.id)])
+    unlearn(tx, Q.unlearn_turn, turn=turn.id)
+
+
+def unlearn(tx: Tx, sources: str, **values: SqlValue) -> None:
+    """Delete sources of what is remembered of subjects, and the items that no turn says any more.
+
+    Their logs are left as they are: they hold no words, and say nothing of rows that may vanish.
+    """
+    for cid, item, turn in tx.all(sources, **values):
+        tx.run(Q.drop_proof, cid=cid, key=source_key(item, turn))
+        if tx.all(Q.drop_unsaid_item, cid=cid, item=item):
+            tx.run(Q.drop_proof, cid=cid, key=item_key(item))
 
 
 def _revalidate_after(conv: OpenConversation, deleted: list[str]) -> None:
@@ -66,6 +79,7 @@ def drop_notes_and_facts_from(conv: OpenConversation, position: int) -> None:
     tx, cid = conv.tx, conv.cid
     recount_summarized(conv)
     _revalidate_after(conv, [row[0] for row in tx.all(Q.drop_facts_out_of_view, cid=cid, position=position)])
+    unlearn(tx, Q.unlearn_out_of_view, cid=cid, position=position)
     stored = _readable_notes(conv)
     if stored is None:
         return
@@ -86,6 +100,7 @@ def drop_memory_beyond_tip(conv: OpenConversation) -> None:
 
 def drop_all(conv: OpenConversation) -> None:
     """Delete everything that memory derived from a conversation."""
+    unlearn(conv.tx, Q.unlearn_conversation, conversation=conv.id)
     for statement in (
         Q.bump,
         Q.forget_summaries,
@@ -95,6 +110,8 @@ def drop_all(conv: OpenConversation) -> None:
         Q.drop_vectors,
         Q.drop_jobs,
         Q.drop_set_aside,
+        Q.drop_items,
+        Q.drop_item_sources,
         Q.drop_proofs,
         Q.restart_memory,
     ):

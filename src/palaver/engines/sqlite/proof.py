@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from palaver.core.derived_rows import ROWS, derived_hash, request_keys
+from palaver.core.derived_rows import LATER_FIELDS, ROWS, derived_hash, later_values, request_keys
 from palaver.core.identity import from_json, new_salt
 from palaver.engines.rows import Row
 from palaver.engines.sqlite.queries import Q
@@ -20,6 +20,8 @@ VALUES = {
     "file": Q.file_values,
     "request": Q.request_values,
     "body": Q.body_values,
+    "item": Q.item_values,
+    "source": Q.source_values,
 }
 
 
@@ -31,7 +33,11 @@ def values_of(tx: Tx, cid: int, key: str) -> Row | None:
     if kind == "summary":
         level, _, start = id.partition("/")
         return tx.one(VALUES[kind], cid=cid, level=int(level), from_seq=int(start))
-    return tx.one(VALUES[kind], cid=cid, id=id)
+    if kind == "source":
+        item, _, turn = id.partition("/")
+        return tx.one(VALUES[kind], cid=cid, item=item, turn=turn)
+    values = tx.one(VALUES[kind], cid=cid, id=id)
+    return tuple(later_values(values, kind)) if values is not None and kind in LATER_FIELDS else values
 
 
 def is_covered(tx: Tx, cid: int) -> bool:

@@ -12,6 +12,9 @@ c.tenant = :tenant AND (
 -- visible: allowed, and neither deleted nor expired
 {allowed} AND c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > :now)
 
+-- is_thread: whether a conversation is one of people, and not the log of a subject's memory
+coalesce(c.key, '') NOT LIKE 'palaver:memory/%'
+
 -- conversation_columns: the columns of a ConversationInfo
 c.id, c.tenant, c.owner, c.key, c.workspace, c.agent, c.model, c.title, c.preview, c.participants, c.metadata,
 c.settings, c.turn_count, c.token_count, c.summarized_position, c.next_seq, c.next_n - 1, c.ttl, c.expires_at,
@@ -53,7 +56,7 @@ VALUES (:tenant, :id, :owner, :key, :workspace, :agent, :model, :title, :partici
 
 -- list: list conversations, newest first, starting at a cursor
 SELECT {conversation_columns} FROM conversations c
-WHERE {visible}
+WHERE {visible} AND {is_thread}
   AND (:owner IS NULL OR c.owner = :owner)
   AND (:in_workspace IS NULL OR c.workspace = :in_workspace)
   AND (:agent IS NULL OR c.agent = :agent)
@@ -596,7 +599,7 @@ WHERE tenant = :tenant AND id = :id
 
 -- stats: count conversations, turns, tokens and events that the scope may see
 SELECT count(*), coalesce(sum(c.turn_count), 0), coalesce(sum(c.token_count), 0), coalesce(sum(c.next_n - 1), 0)
-FROM conversations c WHERE {visible}
+FROM conversations c WHERE {visible} AND {is_thread}
 
 -- attachment_stats: count files that the scope may see
 SELECT count(*), coalesce(sum(a.bytes), 0) FROM attachments a JOIN conversations c ON c.cid = a.cid WHERE {visible}
@@ -738,7 +741,7 @@ DELETE FROM working_memory WHERE cid = :cid
 
 -- fact_columns: the columns of a Fact
 f.id, f.subject, f.predicate, f.object, f.source_turn, f.confidence, f.valid_from, f.invalidated_at, f.invalidated_by,
-f.by, f.created
+f.by, f.created, f.valid_to, f.learnt
 
 -- facts: read the valid facts, or all
 SELECT {fact_columns} FROM facts f WHERE f.cid = :cid AND (:all OR f.invalidated_at IS NULL) ORDER BY f.fid
@@ -766,14 +769,16 @@ SELECT f.id, f.vector FROM facts f JOIN conversations c ON c.cid = f.cid
 WHERE {where} AND f.invalidated_at IS NULL AND f.model = :model
 
 -- add_fact: insert a fact, unless the same one was stored since the caller read them
-INSERT INTO facts (cid, id, subject, predicate, object, source_turn, confidence, valid_from, by, created)
-SELECT :cid, :id, :subject, :predicate, :object, :source_turn, :confidence, :valid_from, :by, :created
+INSERT INTO facts (cid, id, subject, predicate, object, source_turn, confidence, valid_from, by, created, valid_to, learnt)
+SELECT :cid, :id, :subject, :predicate, :object, :source_turn, :confidence, :valid_from, :by, :created, :valid_to, :learnt
 WHERE NOT EXISTS (SELECT 1 FROM facts f WHERE f.cid = :cid AND f.invalidated_at IS NULL
   AND f.subject = :subject AND f.predicate = :predicate AND f.object = :object)
 RETURNING id
 
--- invalidate_fact: mark a fact as replaced
-UPDATE facts SET invalidated_at = :at, invalidated_by = :by WHERE cid = :cid AND id = :id AND invalidated_at IS NULL
+-- invalidate_fact: mark a fact as replaced; it held until its replacement did
+UPDATE facts SET invalidated_at = :at, invalidated_by = :by,
+  valid_to = (SELECT n.valid_from FROM facts n WHERE n.cid = :cid AND n.id = :by)
+WHERE cid = :cid AND id = :id AND invalidated_at IS NULL
 
 -- drop_fact: delete a fact
 DELETE FROM facts WHERE cid = :cid AND id = :id RETURNING id
@@ -790,7 +795,7 @@ RETURNING id
 SELECT id FROM facts WHERE cid = :cid AND invalidated_by IN (SELECT value FROM json_each(:gone))
 
 -- revive_facts: make facts valid again whose replacement is deleted
-UPDATE facts SET invalidated_at = NULL, invalidated_by = NULL
+UPDATE facts SET invalidated_at = NULL, invalidated_by = NULL, valid_to = NULL
 WHERE cid = :cid AND invalidated_by IN (SELECT value FROM json_each(:gone))
 
 -- drop_facts: delete all facts of a conversation
@@ -1003,12 +1008,12 @@ SELECT c.cid, c.revision, c.vector_count FROM conversations c WHERE {where}
 
 -- ---- the outbox
 
--- to_embed: read the next passages that a model has not embedded; words only where they will be used. The last column
--- says whether there is a vector: progress is set back when others were lost
+-- to_embed: read the next passages that a model has not embedded; words only where they will be used. The last columns
+-- are the conversation, and whether there is a vector: progress is set back when others were lost
 SELECT p.pid, p.part, t.tid, t.id, t.role, t.is_parts,
   CASE WHEN f.text IS NOT NULL THEN f.text WHEN p.part < :most AND t.status = 'complete' THEN t.content END, t.metadata,
-  EXISTS (SELECT 1 FROM embeddings e WHERE e.tid = p.tid AND e.part = p.part AND e.model = :model)
-FROM passages p LEFT JOIN turns t ON t.tid = p.tid
+  c.tenant, c.id, EXISTS (SELECT 1 FROM embeddings e WHERE e.tid = p.tid AND e.part = p.part AND e.model = :model)
+FROM passages p LEFT JOIN turns t ON t.tid = p.tid LEFT JOIN conversations c ON c.cid = t.cid
 LEFT JOIN file_passages f ON p.part >= :files AND f.tid = p.tid AND f.part = p.part
 WHERE p.pid > :after ORDER BY p.pid LIMIT :limit
 
@@ -1414,7 +1419,7 @@ SELECT memory, through_seq FROM working_memory WHERE cid = :cid
 
 -- fact_values: read the columns of a fact that its hash covers
 SELECT id, subject, predicate, object, source_turn, CAST(confidence * 9007199254740992 AS INTEGER), valid_from,
-  invalidated_at, invalidated_by, by, created
+  invalidated_at, invalidated_by, by, created, valid_to, learnt
 FROM facts WHERE cid = :cid AND id = :id
 
 -- file_values: read what the hash of a file's text covers
@@ -1438,6 +1443,8 @@ UNION ALL SELECT 'fact/' || id FROM facts WHERE cid = :cid
 UNION ALL SELECT 'file/' || id FROM attachments WHERE cid = :cid AND characters IS NOT NULL
 UNION ALL SELECT 'request/' || id FROM requests WHERE cid = :cid
 UNION ALL SELECT 'body/' || id FROM requests WHERE cid = :cid AND body IS NOT NULL
+UNION ALL SELECT 'item/' || id FROM items WHERE cid = :cid
+UNION ALL SELECT 'source/' || item || '/' || turn FROM item_sources WHERE cid = :cid
 
 -- unproven_keys: name derived rows that the log does not know
 SELECT key FROM ({derived_keys}) WHERE key NOT IN (SELECT key FROM proofs WHERE cid = :cid) LIMIT :limit
@@ -1524,3 +1531,101 @@ DELETE FROM budget_use WHERE tenant = :tenant
 INSERT INTO leases (tenant, name, until) VALUES (:tenant, :name, :until)
 ON CONFLICT (tenant, name) DO UPDATE SET until = excluded.until WHERE leases.until <= :now OR leases.until > :farthest
 RETURNING until
+
+-- ---- memory of subjects
+
+-- item_values: read the columns of an item that its hash covers
+SELECT id, kind, subject, predicate, object, CAST(confidence * 9007199254740992 AS INTEGER), valid_from, valid_to, learnt,
+  ended_at, ended_by, origin, status, said_by, by, created
+FROM items WHERE cid = :cid AND id = :id
+
+-- source_values: read the columns of a source that its hash covers
+SELECT item, conversation, turn, said FROM item_sources WHERE cid = :cid AND item = :item AND turn = :turn
+
+-- item_columns: the columns of a MemoryItem, as they are now: an item whose successor is gone holds again
+i.id, i.kind, i.subject, i.predicate, i.object, i.confidence, i.valid_from, coalesce(i.valid_to, e.valid_from), i.learnt,
+CASE WHEN i.ended_by IS NULL OR e.id IS NOT NULL THEN i.ended_at END, e.id, i.origin, i.status, i.said_by, i.by, i.created
+
+-- items: read items, newest first
+SELECT {item_columns} FROM items i LEFT JOIN items e ON e.cid = i.cid AND e.id = i.ended_by
+WHERE i.cid = :cid AND (:ended OR i.ended_at IS NULL OR (i.ended_by IS NOT NULL AND e.id IS NULL))
+  AND (:status IS NULL OR i.status = :status) AND (:kind IS NULL OR i.kind = :kind)
+  AND (:ids IS NULL OR i.id IN (SELECT value FROM json_each(:ids)))
+ORDER BY i.iid DESC LIMIT :limit
+
+-- item_words: read the words of all items that hold, to rank them
+SELECT i.id, i.kind, i.subject, i.predicate, i.object FROM items i LEFT JOIN items e ON e.cid = i.cid AND e.id = i.ended_by
+WHERE i.cid = :cid AND i.status = 'approved' AND (i.ended_at IS NULL OR (i.ended_by IS NOT NULL AND e.id IS NULL))
+ORDER BY i.iid DESC LIMIT :limit
+
+-- sources_of: read the sources of items, with the titles of conversations that the scope may see
+SELECT s.item, s.conversation, s.turn, s.said,
+  (SELECT c.title FROM conversations c WHERE c.id = s.conversation AND {visible})
+FROM item_sources s WHERE s.cid = :cid AND s.item IN (SELECT value FROM json_each(:ids)) ORDER BY s.said, s.turn
+
+-- add_item: insert an item
+INSERT INTO items (cid, id, kind, subject, predicate, object, confidence, valid_from, valid_to, learnt, origin, status,
+  said_by, by, created)
+VALUES (:cid, :id, :kind, :subject, :predicate, :object, :confidence, :valid_from, :valid_to, :learnt, :origin, :status,
+  :said_by, :by, :created)
+
+-- has_item: whether there is an item
+SELECT 1 FROM items WHERE cid = :cid AND id = :id
+
+-- is_said: whether a turn is in the active view, so that it can be a source
+SELECT 1 FROM turns t JOIN conversations c ON c.cid = t.cid
+WHERE c.tenant = :tenant AND c.id = :conversation AND c.gone IS NULL AND t.seq = :seq AND t.id = :turn AND t.active = 1
+  AND t.status = 'complete'
+
+-- add_source: note that a turn says what an item says
+INSERT INTO item_sources (cid, item, conversation, turn, said) VALUES (:cid, :item, :conversation, :turn, :said)
+ON CONFLICT (cid, item, turn) DO NOTHING RETURNING turn
+
+-- end_item: end an item, because another one took its place or because it no longer holds
+UPDATE items SET ended_at = :at, ended_by = :by WHERE cid = :cid AND id = :id RETURNING id
+
+-- approve_item: approve a proposed item
+UPDATE items SET status = 'approved' WHERE cid = :cid AND id = :id AND status = 'proposed' RETURNING id
+
+-- drop_item: delete an item
+DELETE FROM items WHERE cid = :cid AND id = :id RETURNING id
+
+-- drop_sources: delete the sources of an item
+DELETE FROM item_sources WHERE cid = :cid AND item = :item RETURNING turn
+
+-- drop_items: delete all items of a subject
+DELETE FROM items WHERE cid = :cid
+
+-- drop_item_sources: delete all their sources
+DELETE FROM item_sources WHERE cid = :cid
+
+-- drop_some_items: delete the next items
+DELETE FROM items WHERE iid IN (SELECT i.iid FROM items i WHERE i.cid = :cid LIMIT :limit) RETURNING iid
+
+-- items_of_author: find the items that a person wrote or said about the subject
+SELECT id FROM items WHERE cid = :cid AND (by = :author OR said_by = :author)
+
+-- unlearn_turn: delete what names a turn as a source
+DELETE FROM item_sources WHERE turn = :turn RETURNING cid, item, turn
+
+-- unlearn_out_of_view: delete the sources that are on another branch now
+DELETE FROM item_sources WHERE turn IN (
+  SELECT t.id FROM turns t WHERE t.cid = :cid AND t.active = 0 AND t.position >= :position AND t.status != 'forgotten')
+RETURNING cid, item, turn
+
+-- unlearn_conversation: delete the sources that are in a conversation
+DELETE FROM item_sources WHERE conversation = :conversation RETURNING cid, item, turn
+
+-- drop_unsaid_item: delete an item that no turn says any more
+DELETE FROM items WHERE cid = :cid AND id = :item AND origin != 'manual'
+  AND NOT EXISTS (SELECT 1 FROM item_sources s WHERE s.cid = :cid AND s.item = :item)
+RETURNING id
+
+-- item_records: read the items as stored, each with the salt of its hash
+SELECT i.*, p.salt, p.n AS proof FROM items i LEFT JOIN proofs p ON p.cid = i.cid AND p.key = 'item/' || i.id
+WHERE i.cid = :cid ORDER BY i.iid
+
+-- source_records: read the sources as stored, each with the salt of its hash
+SELECT s.item, s.conversation, s.turn, s.said, p.salt, p.n AS proof FROM item_sources s
+LEFT JOIN proofs p ON p.cid = s.cid AND p.key = 'source/' || s.item || '/' || s.turn WHERE s.cid = :cid
+ORDER BY s.item, s.turn

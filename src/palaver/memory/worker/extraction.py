@@ -239,6 +239,8 @@ class Extraction:
             confidence=draft.confidence,
             valid_from=draft.valid_from,
             by=draft.by,
+            valid_to=draft.valid_to,
+            learnt=draft.learnt,
         )
 
 

@@ -12,6 +12,7 @@ from palaver.core.concurrency import Pause, no_pause, run_in_strides
 from palaver.core.strides import size_of
 from palaver.files.reader import Files
 from palaver.memory.model_calls import CALLS_PER_DAY
+from palaver.memory.person_settings import PersonSettings
 from palaver.memory.worker.throttle import BackgroundThrottle
 from palaver.model import ConversationInfo, Turn
 from palaver.models.budgets import Budgets
@@ -52,6 +53,7 @@ class JobServices:
     files: Files | None = None
     model_seconds: float = 60.0
     model_calls_per_day: int | None = CALLS_PER_DAY
+    person: PersonSettings = field(default_factory=PersonSettings)
     in_background: bool = False  # in a process that serves requests at the same time
     cached_redactor: CachedRedactor = field(init=False)
     throttle: BackgroundThrottle = field(init=False)

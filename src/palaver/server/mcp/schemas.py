@@ -56,6 +56,13 @@ class Remember(Arguments):
     )
 
 
+class AboutPerson(Arguments):
+    person: Name | None = Field(None, description="The name of the user; default: the caller.")
+    query: str | None = Field(None, max_length=10_000, description="A question, in plain words.")
+    limit: int = Field(8, ge=1, le=50, description="The maximum number of items for the question.")
+    token_budget: Budget = 1_000
+
+
 class SearchConversations(Arguments):
     query: str = Field(min_length=1, max_length=1_000, description="Words. The last one may be a prefix.")
     limit: int = Field(10, ge=1, le=50, description="The maximum number of conversations.")
@@ -284,3 +291,11 @@ def passage_of(turn: Turn, text: str) -> Passage:
 def headline(info: ConversationInfo) -> str:
     """Return the title of a conversation, or its key, or its id."""
     return info.title or info.key or info.id
+
+
+class KnownPerson(BaseModel):
+    """The memory of a person, as text."""
+
+    person: str
+    profile: str
+    found: list[str]

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from palaver import model
 from palaver.context.render import name_of, one_line, turn_text
 from palaver.conversations.conversation import Conversation
-from palaver.conversations.internals import counter_of, generation_of
+from palaver.conversations.internals import components_of, counter_of, generation_of
 from palaver.conversations.store import Store
 from palaver.core.identity import is_id
 from palaver.core.quotes import BY_MCP, MCP_MARK, THROUGH_MCP
@@ -215,6 +215,18 @@ async def build_context(store: Store, given: schemas.BuildContext) -> ToolAnswer
     return ToolAnswer(context.text, value)
 
 
+async def about_person(store: Store, given: schemas.AboutPerson) -> ToolAnswer:
+    """Return what is known of a person from all conversations: wishes, facts, preferences and open goals, with where
+    they were said. With a query, also what fits it best."""
+    local = components_of(store).worker.person.default_person
+    person = store.person(given.person or store.scope.user or local or "me")
+    profile = await person.profile(token_budget=given.token_budget)
+    hits = await person.recall(given.query, k=given.limit) if given.query else []
+    found = [one.item.text for one in hits if one.item is not None]
+    value = schemas.KnownPerson(person=person.id, profile=profile, found=found)
+    return ToolAnswer(quote_lines([*profile.splitlines(), *found]), value)
+
+
 # ---- writing -------------------------------------------------------------------------------------------------------
 
 
@@ -317,6 +329,8 @@ TOOLS: tuple[McpTool, ...] = (
           rights=(READ, WRITE)),
     _tool("Conversation.history Store.get Store.find", history, schemas.History, schemas.Turns, "Read a conversation"),
     _tool("Conversation.build_context", build_context, schemas.BuildContext, schemas.Built, "Build a context"),
+    _tool("Store.person Subject.profile Subject.recall", about_person, schemas.AboutPerson, schemas.KnownPerson,
+          "About a person"),
     _tool("Conversation.summarize Conversation.summaries", summarize, schemas.ThroughTurn, schemas.Summaries,
           "Summarize", rights=(READ, WRITE, GENERATE)),
     _tool("Conversation.compact", compact, schemas.Compact, schemas.Compacted, "Compact",
@@ -388,6 +402,19 @@ WITHOUT_TOOL: Mapping[str, str] = {
     "Store.check_erasure": _OPERATORS,
     "Store.sweep": _OPERATORS,
     "Store.expire": _OPERATORS,
+    "Subject.facts": "about_person shows them",
+    "Subject.proposals": _USERS,
+    "Subject.fact_history": _USERS,
+    "Subject.remember": "remember stores a turn, from which an item is proposed",
+    "Subject.correct": _USERS,
+    "Subject.approve": _USERS,
+    "Subject.drop": _USERS,
+    "Subject.forget": _USERS,
+    "Subject.consent": _USERS,
+    "Subject.learn": _OPERATORS,
+    "Subject.export": _OPERATORS,
+    "Subject.verify": _OPERATORS,
+    "Subject.audit": _OPERATORS,
 }
 
 

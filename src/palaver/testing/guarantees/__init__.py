@@ -4,7 +4,8 @@ from importlib import import_module
 
 TOPICS = (
     "conversations", "turns", "history", "branches", "streams", "log", "proof", "deletion", "erasing", "scopes",
-    "attachments", "search", "export_import", "bad_input", "generate", "server_support", "state",
+    "attachments", "search", "subjects", "export_import", "bad_input", "generate", "server_support",
+    "state",
 )  # fmt: skip
 
 

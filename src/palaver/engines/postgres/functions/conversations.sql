@@ -113,7 +113,7 @@ DECLARE
 BEGIN
   RETURN QUERY SELECT c.* FROM conversations c
   WHERE c.tenant = me.tenant AND c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > me.now)
-    AND c.minute <= last_minute
+    AND c.minute <= last_minute AND coalesce(c.key, '') NOT LIKE 'palaver:memory/%'
     AND (conversations.owner IS NULL OR c.owner = conversations.owner)
     AND (conversations.workspace IS NULL OR c.workspace = conversations.workspace)
     AND (conversations.agent IS NULL OR c.agent = conversations.agent)

@@ -230,7 +230,7 @@ BEGIN
     stubs := stubs || field(stub(c, t, false));
     RETURN NEXT t.id;
   END LOOP;
-  PERFORM unquote(c.cid);
+  PERFORM unquote(c.cid), unlearn(c.cid);
   PERFORM emptied(c);
   UPDATE turns o SET salt = NULL WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.salt IS NOT NULL;
   PERFORM doom(c.tenant, c.cid, NULL);
@@ -251,7 +251,7 @@ BEGIN
   DELETE FROM answer_places o WHERE o.tenant = c.tenant AND o.cid = c.cid;
   DELETE FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid;
   DELETE FROM proofs o WHERE o.tenant = c.tenant AND o.cid = c.cid;
-  PERFORM unquote(c.cid);
+  PERFORM unquote(c.cid), unlearn(c.cid);
   c.updated := tick(me, c);
   c := log(me, c, kind);
   UPDATE conversations o SET key = NULL, workspace = NULL, agent = NULL, model = NULL, title = NULL, preview = NULL,
@@ -295,7 +295,7 @@ BEGIN
   DELETE FROM marks m WHERE m.tenant = c.tenant AND m.tid = ANY (tids);
   DELETE FROM streams s WHERE s.tenant = c.tenant AND s.tid = ANY (tids);
   DELETE FROM turns t WHERE t.tenant = c.tenant AND t.cid = c.cid AND t.tid = ANY (tids);
-  PERFORM unquote(c.cid, ids);
+  PERFORM unquote(c.cid, ids), unlearn(c.cid, ids);
   RETURN cardinality(asked) + cardinality(tids);
 END $$;
 
@@ -351,7 +351,7 @@ BEGIN
       ids := ids || t.id;
     END IF;
   END LOOP;
-  PERFORM unquote(c.cid, ids);
+  PERFORM unquote(c.cid, ids), unlearn(c.cid, ids);
   c.updated := tick(me, c);
   IF looked_at >= most THEN
     PERFORM save(log(me, c, 'reset', NULL, NULL, jsonb_build_object('through', last), sha256(stubs)));

@@ -162,9 +162,9 @@ BEGIN
       WHERE r.value ->> 0 = 'fact' ORDER BY r.n LOOP
     f := jsonb_populate_record(NULL::palaver.facts, one.row);
     INSERT INTO facts (tenant, cid, id, subject, predicate, object, source_turn, confidence, valid_from, invalidated_at,
-      invalidated_by, by, created)
+      invalidated_by, by, created, valid_to, learnt)
     VALUES (c.tenant, c.cid, f.id, f.subject, f.predicate, f.object, f.source_turn, f.confidence, f.valid_from,
-      f.invalidated_at, f.invalidated_by, f."by", f.created);  -- a word of PL/pgSQL, hence the quotes
+      f.invalidated_at, f.invalidated_by, f."by", f.created, f.valid_to, f.learnt);  -- a word of PL/pgSQL, hence the quotes
     PERFORM restore_proof(c.tenant, c.cid, 'fact/' || f.id, one.row);
   END LOOP;
   IF f.id IS NOT NULL THEN

@@ -17,6 +17,7 @@ CREATE OR REPLACE FUNCTION palaver.summary_json(s palaver.summaries) RETURNS jso
   RETURN json_build_array((s).id, (s).level, (s).from_seq, (s).through_seq, (s).text, (s).model, (s).token_count,
     (s).turns, (s).created);
 
+-- fact_json: the fields of a Fact as 0.1.0 reads them
 CREATE OR REPLACE FUNCTION palaver.fact_json(f palaver.facts) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
   RETURN json_build_array((f).id, (f).subject, (f).predicate, (f).object, (f).source_turn, (f).confidence,
     (f).valid_from, (f).invalidated_at, (f).invalidated_by, (f).by, (f).created);
@@ -357,14 +358,16 @@ BEGIN
     c.updated := tick(me, c);
     FOR f IN SELECT * FROM jsonb_populate_recordset(NULL::palaver.facts, new) LOOP
       PERFORM check_share('confidence', f.confidence), check_time('valid_from', f.valid_from),
+        check_time('valid_to', coalesce(f.valid_to, 0)), check_time('learnt', coalesce(f.learnt, 0)),
         check_text('id', f.id, 512), check_text('by', f."by", 512), check_text('source_turn', f.source_turn, 512),
         check_text('subject', f.subject, 5000), check_text('predicate', f.predicate, 5000),
         check_text('object', f.object, 5000);
       CONTINUE WHEN EXISTS (SELECT 1 FROM facts o WHERE o.tenant = c.tenant AND o.cid = c.cid
         AND o.invalidated_at IS NULL AND o.subject = f.subject AND o.predicate = f.predicate AND o.object = f.object);
-      INSERT INTO facts (tenant, cid, id, subject, predicate, object, source_turn, confidence, valid_from, by, created)
+      INSERT INTO facts (tenant, cid, id, subject, predicate, object, source_turn, confidence, valid_from, by, created,
+        valid_to, learnt)
       VALUES (c.tenant, c.cid, f.id, f.subject, f.predicate, f.object, f.source_turn, f.confidence, f.valid_from, f."by",
-        c.updated);
+        c.updated, f.valid_to, f.learnt);
       added := array_append(added, f.id);
     END LOOP;
     kept := ARRAY(SELECT 'fact/' || (r.value ->> 0) FROM jsonb_array_elements(replaced) AS r (value)
@@ -373,7 +376,9 @@ BEGIN
       SELECT r.value ->> 0 AS old, r.value ->> 1 AS "by" FROM jsonb_array_elements(replaced) AS r (value)
       WHERE r.value ->> 1 = ANY (added)
     ), done AS (
-      UPDATE facts o SET invalidated_at = c.updated, invalidated_by = p."by" FROM pairs p
+      UPDATE facts o SET invalidated_at = c.updated, invalidated_by = p."by", valid_to = (SELECT n.valid_from FROM facts n
+        WHERE n.tenant = c.tenant AND n.cid = c.cid AND n.id = p."by")
+      FROM pairs p
       WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.id = p.old AND o.invalidated_at IS NULL)
     SELECT count(*) INTO marked FROM pairs;
     IF cardinality(added) > 0 THEN

@@ -33,7 +33,7 @@ DECLARE
   revived text[] := ARRAY(SELECT 'fact/' || f.id FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid
     AND f.invalidated_by = ANY (gone) AND fits(c.tenant, c.cid, 'fact/' || f.id));
 BEGIN
-  UPDATE facts f SET invalidated_at = NULL, invalidated_by = NULL
+  UPDATE facts f SET invalidated_at = NULL, invalidated_by = NULL, valid_to = NULL
   WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.invalidated_by = ANY (gone);
   PERFORM touch(c.cid, revived || ARRAY(SELECT 'fact/' || g FROM unnest(gone) AS g));
 END $$;
@@ -146,6 +146,8 @@ BEGIN
       AND t.position >= prune."from" AND t.status <> 'forgotten' AND t.id = f.source_turn RETURNING f.id)
   SELECT array_agg(d.id) INTO gone FROM dropped d;
   PERFORM facts_gone(c, gone);
+  PERFORM unlearn(c.cid, ARRAY(SELECT t.id FROM turns t WHERE t.tenant = c.tenant AND t.cid = c.cid AND t.active = 0
+    AND t.position >= prune."from" AND t.status <> 'forgotten'));
   PERFORM drop_damaged_memory(me, c);
   SELECT w.memory INTO noted FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid;
   IF NOT FOUND THEN
@@ -197,6 +199,8 @@ BEGIN
   DELETE FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid;
   DELETE FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid;
   DELETE FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid;
+  DELETE FROM items i WHERE i.tenant = c.tenant AND i.cid = c.cid;
+  DELETE FROM item_sources s WHERE s.tenant = c.tenant AND s.cid = c.cid;
   DELETE FROM marks m WHERE m.tenant = c.tenant AND m.cid = c.cid;
   DELETE FROM embeddings e WHERE e.tenant = c.tenant AND e.cid = c.cid;
   DELETE FROM embedded e WHERE e.tenant = c.tenant AND e.cid = c.cid;

@@ -23,7 +23,8 @@ BEGIN
     WHEN 'fact' THEN
       SELECT fields(f.id, f.subject, f.predicate, f.object, f.source_turn,
         trunc(f.confidence * 9007199254740992)::bigint::text, f.valid_from::text, f.invalidated_at::text,
-        f.invalidated_by, f."by", f.created::text) INTO told
+        f.invalidated_by, f."by", f.created::text) || CASE WHEN f.valid_to IS NULL AND f.learnt IS NULL THEN ''::bytea
+        ELSE fields(f.valid_to::text, f.learnt::text) END INTO told
       FROM facts f WHERE f.tenant = derived_hash.tenant AND f.cid = derived_hash.cid AND f.id = own;
     WHEN 'file' THEN
       SELECT fields(a.characters::text, a.problem, p.pieces, coalesce(p.words, '')) INTO told
@@ -40,6 +41,15 @@ BEGIN
     WHEN 'body' THEN
       SELECT fields(r.body) INTO told FROM requests r
       WHERE r.tenant = derived_hash.tenant AND r.cid = derived_hash.cid AND r.id = own AND r.body IS NOT NULL;
+    WHEN 'item' THEN
+      SELECT fields(i.id, i.kind, i.subject, i.predicate, i.object, trunc(i.confidence * 9007199254740992)::bigint::text,
+        i.valid_from::text, i.valid_to::text, i.learnt::text, i.ended_at::text, i.ended_by, i.origin, i.status, i.said_by,
+        i."by", i.created::text) INTO told
+      FROM items i WHERE i.tenant = derived_hash.tenant AND i.cid = derived_hash.cid AND i.id = own;
+    WHEN 'source' THEN
+      SELECT fields(s.item, s.conversation, s.turn, s.said::text) INTO told
+      FROM item_sources s WHERE s.tenant = derived_hash.tenant AND s.cid = derived_hash.cid
+        AND s.item = split_part(key, '/', 2) AND s.turn = split_part(key, '/', 3);
   END CASE;
   RETURN encode(sha256(fields('palaver/derived/1') || field(salt) || fields(key) || told), 'hex');
 END $$;
@@ -82,6 +92,9 @@ BEGIN
   RETURN QUERY SELECT 'request/' || r.id FROM requests r WHERE r.tenant = derived_keys.tenant AND r.cid = derived_keys.cid;
   RETURN QUERY SELECT 'body/' || r.id FROM requests r
     WHERE r.tenant = derived_keys.tenant AND r.cid = derived_keys.cid AND r.body IS NOT NULL;
+  RETURN QUERY SELECT 'item/' || i.id FROM items i WHERE i.tenant = derived_keys.tenant AND i.cid = derived_keys.cid;
+  RETURN QUERY SELECT 'source/' || s.item || '/' || s.turn FROM item_sources s
+    WHERE s.tenant = derived_keys.tenant AND s.cid = derived_keys.cid;
 END $$;
 
 -- ---- writing --------------------------------------------------------------------------------------------------------
@@ -220,7 +233,8 @@ BEGIN
     WHEN 'fact' THEN
       RETURN QUERY SELECT f.fid, (jsonb_build_object('id', f.id, 'subject', f.subject, 'predicate', f.predicate, 'object',
           f.object, 'source_turn', f.source_turn, 'confidence', f.confidence, 'valid_from', f.valid_from, 'invalidated_at',
-          f.invalidated_at, 'invalidated_by', f.invalidated_by, 'by', f."by", 'created', f.created)
+          f.invalidated_at, 'invalidated_by', f.invalidated_by, 'by', f."by", 'created', f.created, 'valid_to', f.valid_to,
+          'learnt', f.learnt)
           || proof_json(c.tenant, c.cid, 'fact/' || f.id, ''))::text
         FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid AND f.fid > after ORDER BY f.fid LIMIT most;
     WHEN 'summary' THEN
@@ -238,6 +252,16 @@ BEGIN
         WHERE a.tenant = c.tenant AND a.cid = c.cid AND a.aid > after AND (a.characters IS NOT NULL OR EXISTS (
           SELECT 1 FROM file_passages o WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.id = a.id))
         ORDER BY a.aid LIMIT most;
+    WHEN 'item' THEN
+      RETURN QUERY SELECT i.iid, (to_jsonb(i) - '{tenant,cid,iid}'::text[]
+          || proof_json(c.tenant, c.cid, 'item/' || i.id, ''))::text
+        FROM items i WHERE i.tenant = c.tenant AND i.cid = c.cid AND i.iid > after ORDER BY i.iid LIMIT most;
+    WHEN 'source' THEN
+      RETURN QUERY SELECT n.place, (jsonb_build_object('item', n.item, 'conversation', n.conversation, 'turn', n.turn, 'said',
+          n.said) || proof_json(c.tenant, c.cid, 'source/' || n.item || '/' || n.turn, ''))::text
+        FROM (SELECT row_number() OVER (ORDER BY s.item, s.turn) AS place, s.item, s.conversation, s.turn, s.said
+          FROM item_sources s WHERE s.tenant = c.tenant AND s.cid = c.cid) AS n
+        WHERE n.place > after ORDER BY n.place LIMIT most;
     WHEN 'request' THEN
       RETURN QUERY SELECT r.rid, (to_jsonb(r) - '{tenant,cid,rid}'::text[]
           || proof_json(c.tenant, c.cid, 'request/' || r.id, '') || proof_json(c.tenant, c.cid, 'body/' || r.id, 'body_'))::text

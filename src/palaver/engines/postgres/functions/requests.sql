@@ -154,7 +154,7 @@ BEGIN
     WHERE r.tenant = c.tenant AND r.cid = c.cid AND r.next_seq > drop_bodies.seq AND r.body IS NOT NULL));
   UPDATE requests r SET body = NULL
   WHERE r.tenant = c.tenant AND r.cid = c.cid AND r.next_seq > drop_bodies.seq AND r.body IS NOT NULL;
-  PERFORM unquote(c.cid, gone);
+  PERFORM unquote(c.cid, gone), unlearn(c.cid, gone);
 END $$;
 
 -- ---- counting -------------------------------------------------------------------------------------------------------

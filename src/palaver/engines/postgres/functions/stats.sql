@@ -9,7 +9,7 @@ DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY WITH seen AS (
     SELECT c.* FROM palaver.conversations c WHERE c.tenant = me.tenant AND c.gone IS NULL
-      AND (c.expires_at IS NULL OR c.expires_at > me.now)
+      AND (c.expires_at IS NULL OR c.expires_at > me.now) AND coalesce(c.key, '') NOT LIKE 'palaver:memory/%'
   ), files AS (
     SELECT count(*) AS files, coalesce(sum(a.bytes), 0)::bigint AS size FROM palaver.attachments a
     WHERE a.tenant = me.tenant AND a.cid IN (SELECT s.cid FROM seen s)

@@ -399,6 +399,7 @@ BEGIN
       c := shelve(c, loser.seq, new_id);
     END IF;
   END LOOP;
+  PERFORM unlearn(c.cid, ARRAY[old.id]);
   IF old.status IN ('aborted', 'pending') THEN
     UPDATE turns o SET superseded_by = new_id WHERE o.tenant = old.tenant AND o.tid = old.tid;
   END IF;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from palaver.memory.worker.jobs import compact, embed, files, prove, repair, title
+from palaver.memory.worker.jobs import compact, embed, files, person, prove, repair, title
 from palaver.memory.worker.services import JobServices
 from palaver.ports.jobs import Job
 
@@ -18,4 +18,5 @@ JOBS: Mapping[str, Handler] = {
     "files": files.run,
     "repair": repair.run,
     "prove": prove.run,
+    "person": person.run,
 }

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from palaver.core.concurrency import Pause, iterate_with_pauses
+from palaver.memory.worker.jobs import person
 from palaver.memory.worker.services import JobServices
 from palaver.ports.jobs import Job
 from palaver.ports.models import Embedder
@@ -30,6 +31,7 @@ async def embed(services: JobServices, job: Job | None = None, *, give_way: bool
         marks = await asyncio.to_thread(_find_standing_instructions, batch, services.pause())
         passages = tuple((one.pid, one.turn) for one in batch)
         made = Embedded(passages=passages, vectors=vectors, marks=marks, place=batch[0].place)
+        await person.enqueue(services, batch, job)  # first: a crash in between must not lose it
         await services.engine.put_embedded(name, made)
     if services.embedder is not None:
         await _embed_facts(services, services.embedder, job)

@@ -10,6 +10,7 @@ from palaver.server.rest.schemas.conversations import *  # noqa: F403
 from palaver.server.rest.schemas.files import *  # noqa: F403
 from palaver.server.rest.schemas.maintenance import *  # noqa: F403
 from palaver.server.rest.schemas.memory import *  # noqa: F403
+from palaver.server.rest.schemas.people import *  # noqa: F403
 from palaver.server.rest.schemas.problems import *  # noqa: F403
 from palaver.server.rest.schemas.streams import *  # noqa: F403
 from palaver.server.rest.schemas.turns import *  # noqa: F403

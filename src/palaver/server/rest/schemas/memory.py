@@ -22,6 +22,7 @@ from palaver.server.rest.schemas.base import (
     mirrors,
 )
 from palaver.server.rest.schemas.files import Quote
+from palaver.server.rest.schemas.people import Item
 from palaver.server.rest.schemas.turns import Turn
 
 
@@ -51,6 +52,7 @@ class Hit(ResponseBody):
     parts: dict[str, float]
     turn: Turn | None
     fact: Fact | None
+    item: Item | None = Field(description="Something that is remembered of the person; only of /people.")
     quote: Quote | None = Field(description="The matching passage from one of the turn's files.")
 
 
@@ -65,6 +67,7 @@ class ContextOptions(RequestBody):
     recall_scope: RecallRange | None = None
     include_facts: bool | None = None
     include_working_memory: bool | None = None
+    include_person: bool | None = None
     note_omissions: bool | None = None
     shorten: bool | None = None
     policy: PolicyName | None = None

@@ -1,0 +1,417 @@
+"""The memory of a subject: a person, or anything else that an application remembers something of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from palaver.conversations.arguments import clean_names
+from palaver.conversations.components import Components
+from palaver.conversations.conversation import Conversation
+from palaver.conversations.recall import RecallQuery, find_hits
+from palaver.core.identity import micros, moment
+from palaver.core.rights import require_right
+from palaver.core.turn_options import Moment
+from palaver.core.validation import clean_limit, clean_moment, clean_name, clean_text
+from palaver.errors import InvalidInput, PermissionDenied, SubjectNotFound
+from palaver.memory.subjects import (
+    KINDS,
+    MAX_TEXT,
+    ItemChanges,
+    ItemDraft,
+    believed_at,
+    heading,
+    profile_lines,
+    rank,
+    replace_with,
+    statements_of,
+    versions_of,
+)
+from palaver.memory.worker.subjects import SubjectMemory
+from palaver.model import (
+    ADMIN,
+    PERSON,
+    READ,
+    WRITE,
+    ConversationInfo,
+    Event,
+    ItemStatus,
+    MemoryItem,
+    RecallHit,
+    Scope,
+    Verified,
+)
+from palaver.ports.queries import Listing
+from palaver.ports.recall import RecallScope
+from palaver.ports.subjects import ItemQuery
+
+APPLICATION = "application"  # the author of what no user wrote
+PROFILE_TOKENS = 600
+PROFILE_ITEMS = 150  # the newest ones that a profile is made from
+PROFILE_WISHES = 50
+MAX_ITEMS = 10_000
+LEARN_PAGE = 100  # conversations
+
+
+class Subject:
+    """The memory of one subject. `store.person("ada")` and `store.subject("project", "apollo")` return it.
+
+    The memory of a person is for that person, for the application and for admins. That of any other subject is for the
+    application and admins, and for those whom `share` names.
+    """
+
+    def __init__(self, components: Components, scope: Scope, kind: str, id: str) -> None:
+        self._components, self._scope = components, scope
+        self.kind, self.id = clean_name("kind", kind), clean_name("id", id)
+        if "/" in self.kind:
+            raise InvalidInput("kind", "must not contain a slash")
+        self._memory = SubjectMemory(components.engine, scope, components.ids, self.kind, self.id)
+
+    def __repr__(self) -> str:
+        return f"<Subject {self.kind} {self.id!r}>"
+
+    # ---- reading
+
+    async def facts(
+        self,
+        *,
+        kind: str | None = None,
+        as_of: Moment | None = None,
+        include_ended: bool = False,
+        status: ItemStatus | None = "approved",
+        limit: int = MAX_ITEMS,
+    ) -> list[MemoryItem]:
+        """Return what is remembered, newest first.
+
+        - `kind`: only `fact`, `preference`, `instruction`, `goal`, or a field that the application named.
+        - `as_of`: what was believed at that time.
+        - `include_ended`: also what no longer holds.
+        - `status`: `approved`, `proposed`, or None for both.
+        """
+        at = None if as_of is None else moment(clean_moment("as_of", as_of))
+        query = ItemQuery(
+            status=_clean_status(status),
+            kind=None if kind is None else clean_name("kind", kind),
+            include_ended=include_ended or at is not None,
+            limit=clean_limit("limit", limit, MAX_ITEMS),
+        )
+        found = await self._read(query)
+        return found if at is None else believed_at(found, at)
+
+    async def proposals(self) -> list[MemoryItem]:
+        """Return what was found in places that are not trusted, and waits for `approve` or `drop`."""
+        return await self.facts(status="proposed")
+
+    async def fact_history(self, item: MemoryItem | str | None = None) -> list[MemoryItem]:
+        """Return everything that was ever remembered and not dropped, oldest first; of one item, its versions."""
+        found = await self._read(ItemQuery(status=None, include_ended=True))
+        if item is None:
+            return found[::-1]
+        versions = versions_of(found, _item_id(item))
+        if not versions:
+            raise SubjectNotFound(self.kind, self.id, _item_id(item))
+        return versions
+
+    async def profile(self, *, token_budget: int = PROFILE_TOKENS, as_of: Moment | None = None) -> str:
+        """Return a text of at most `token_budget` tokens: wishes, facts, preferences and open goals, with sources."""
+        budget = clean_limit("token_budget", token_budget, 1_000_000)
+        if as_of is not None:
+            found = await self.facts(as_of=as_of)
+        else:
+            wishes = await self._read(ItemQuery(kind="instruction", limit=PROFILE_WISHES))
+            newest = await self._read(ItemQuery(limit=PROFILE_ITEMS))
+            found = list({item.id: item for item in (*wishes, *newest)}.values())
+        return self._render(found, budget)
+
+    def _render(self, items: Sequence[MemoryItem], budget: int) -> str:
+        """Return the lines of as many items as fit, wishes first, then the newest, grouped by their kind."""
+        count = self._components.contexts.counter
+        chosen: list[MemoryItem] = []
+        text = ""
+        wishes_first = sorted(items, key=lambda one: one.kind != "instruction")
+        for item in wishes_first:
+            longer = _text_of([*chosen, item])
+            if count(longer) <= budget:
+                chosen.append(item)
+                text = longer
+        return text
+
+    async def recall(self, query: str, *, k: int = 10) -> list[RecallHit]:
+        """Return what fits a question best: items of this memory and, of a person, turns of all conversations that the
+        person may see."""
+        await self._require_reader()
+        text, most = clean_text("query", query), clean_limit("k", k, 1_000)
+        hits = await self._item_hits(text, most)
+        if self.kind == PERSON and text.strip() and most:
+            theirs = Scope(self._scope.tenant, self.id, frozenset({READ}), "own")
+            where = RecallQuery(text, most, RecallScope(), None, None, None, include_facts=False)
+            hits += await find_hits(self._components.contexts.recall, theirs, where)
+        return sorted(hits, key=lambda hit: -hit.relevance)[:most]
+
+    async def _item_hits(self, query: str, k: int) -> list[RecallHit]:
+        info = await self._memory.find()
+        if info is None or not query.strip():
+            return []
+        engine = self._components.engine
+        words = [
+            (one.id, f"{one.subject} {one.predicate} {one.object}")
+            for one in await engine.item_words(self._scope, info.id)
+        ]
+        scores = dict(rank(words, query, k))
+        found = await engine.items(self._scope, info.id, ItemQuery(ids=tuple(scores)))
+        return [RecallHit(score=scores[one.id], relevance=round(scores[one.id], 4), item=one) for one in found]
+
+    async def _read(self, query: ItemQuery) -> list[MemoryItem]:
+        info = await self._require_reader()
+        return [] if info is None else await self._components.engine.items(self._scope, info.id, query)
+
+    # ---- changing
+
+    async def remember(
+        self,
+        text: str,
+        *,
+        kind: str = "fact",
+        predicate: str = "",
+        about: str | None = None,
+        valid_from: Moment | None = None,
+        valid_to: Moment | None = None,
+    ) -> MemoryItem:
+        """Remember something that a person or the application says. No extractor changes it.
+
+        - `text`: a plain statement ("I live in Rome"), or the object of a fact that has a `predicate`.
+        - `kind`: `fact`, `preference`, `instruction`, `goal`, or a field that the application named.
+        - `predicate`, `about`: a fact in parts: `about` (by default the subject itself), `predicate`, `text`.
+        - `valid_from`, `valid_to`: when it holds.
+        """
+        author = await self._require_writer()
+        draft = self._draft(text, kind, predicate, about, valid_from, valid_to, author)
+
+        def add(known: list[MemoryItem]) -> ItemChanges:
+            return replace_with(known, draft, self._new_id())
+
+        changes = await self._memory.change("remember", add)
+        return next(iter(changes.new.values()))
+
+    async def correct(
+        self,
+        item: MemoryItem | str,
+        text: str,
+        *,
+        valid_from: Moment | None = None,
+        valid_to: Moment | None = None,
+    ) -> MemoryItem:
+        """Put a corrected statement in the place of an item. It wins over what any extractor finds later."""
+        author = await self._require_writer()
+        wanted, words = _item_id(item), _clean_object(text)
+
+        def change(known: list[MemoryItem]) -> ItemChanges:
+            old = next((one for one in known if one.id == wanted), None)
+            if old is None:
+                raise SubjectNotFound(self.kind, self.id, wanted)
+            now = self._components.clock.now()
+            new = MemoryItem(
+                id=self._new_id(),
+                kind=old.kind,
+                subject=old.subject,
+                predicate=old.predicate,
+                object=words,
+                valid_from=_optional(valid_from, "valid_from") or old.valid_from,
+                valid_to=_optional(valid_to, "valid_to"),
+                learnt_at=now,
+                by=author,
+            )
+            return ItemChanges(new={new.id: new}, ended=[(old.id, now, new.id)])
+
+        changes = await self._memory.change("correct", change)
+        return next(iter(changes.new.values()))
+
+    async def approve(self, item: MemoryItem | str) -> MemoryItem:
+        """Approve a proposed item: from now on it may be in prompts."""
+        await self._require_writer()
+        wanted = _item_id(item)
+
+        def change(known: list[MemoryItem]) -> ItemChanges:
+            if all(one.id != wanted for one in known):
+                raise SubjectNotFound(self.kind, self.id, wanted)
+            return ItemChanges(approved=[wanted])
+
+        await self._memory.change("approve", change)
+        (found,) = await self._read(ItemQuery(status=None, include_ended=True, ids=(wanted,)))
+        return found
+
+    async def drop(self, item: MemoryItem | str) -> None:
+        """Delete an item for good. The items that it had replaced hold again."""
+        await self._require_writer()
+        info = await self._memory.find()
+        engine = self._components.engine
+        wanted = _item_id(item)
+        dropped = [] if info is None else await engine.drop_items(self._memory.writing, info.id, [wanted])
+        if not dropped:
+            raise SubjectNotFound(self.kind, self.id, wanted)
+        await engine.scrub()
+
+    async def forget(self) -> None:
+        """Delete everything that is remembered of the subject, for good. Its conversations stay."""
+        await self._require_writer()
+        talk = await self._log()
+        if talk is not None:
+            await talk.forget()
+
+    async def learn(self) -> int:
+        """Read the conversations that the person owns again, in the background. Returns how many there are.
+
+        For conversations from before persons were remembered. Items that were dropped may be found again.
+        """
+        await self._require_writer()
+        engine, scope, found, before = self._components.engine, self._memory.writing, 0, None
+        while self.kind == PERSON:
+            page = await engine.conversations(scope, Listing(limit=LEARN_PAGE, owner=self.id, before=before))
+            for info in page:
+                await engine.add_job(scope, info.id, "person", 0)
+            found += len(page)
+            if len(page) < LEARN_PAGE:
+                break
+            before = (micros(page[-1].updated), page[-1].id)
+        return found
+
+    # ---- who may use it
+
+    async def share(self, *, readers: Iterable[str] = (), writers: Iterable[str] = ()) -> None:
+        """Say which users may read the memory of a subject, and which of them may change it. Not for persons."""
+        if self._scope.user is not None:
+            require_right(self._scope, ADMIN)
+        if self.kind == PERSON:
+            raise InvalidInput("kind", "the memory of a person is not shared with other users")
+        lists = {"readers": sorted(clean_names("readers", readers)), "writers": sorted(clean_names("writers", writers))}
+        await self._memory.set_metadata(lists)
+
+    async def consent(self, agreed: bool) -> None:
+        """Note whether the person agrees to being remembered. It matters where the store requires consent."""
+        await self._require_writer()
+        await self._memory.set_metadata({"consent": bool(agreed)})
+
+    # ---- proof
+
+    async def export(self) -> dict[str, Any]:
+        """Return everything that is remembered, ended and proposed items included, as JSON values."""
+        items = await self.fact_history()
+        return {"kind": self.kind, "id": self.id, "items": [item_as_json(one) for one in items]}
+
+    async def verify(self) -> Verified | None:
+        """Check every item against the log of this memory. None when nothing was ever remembered."""
+        await self._require_reader()
+        talk = await self._log()
+        return None if talk is None else await talk.verify()
+
+    async def audit(self, *, after: int = 0, limit: int = 1_000) -> list[Event]:
+        """Return the log of this memory: who changed it when, without words."""
+        await self._require_reader()
+        talk = await self._log()
+        return [] if talk is None else await talk.audit(after=after, limit=limit)
+
+    async def _log(self) -> Conversation | None:
+        info = await self._memory.find()
+        return None if info is None else Conversation(self._components, self._memory.writing, info)
+
+    # ---- rights and arguments
+
+    def _is_own(self) -> bool:
+        scope = self._scope
+        return scope.user is None or ADMIN in scope.rights or (self.kind == PERSON and scope.user == self.id)
+
+    async def _require_reader(self) -> ConversationInfo | None:
+        """Refuse other users, and return the log of the memory. Of other subjects, only participants see the log."""
+        require_right(self._scope, READ)
+        if self.kind == PERSON and not self._is_own():
+            raise PermissionDenied(ADMIN)
+        info = await self._memory.find()
+        if info is None and not self._is_own():
+            raise SubjectNotFound(self.kind, self.id)
+        return info
+
+    async def _require_writer(self) -> str:
+        """Return the author of a change, or refuse it."""
+        require_right(self._scope, WRITE)
+        info = await self._require_reader()
+        if not self._is_own() and self._scope.user not in ((info and info.metadata.get("writers")) or ()):
+            raise PermissionDenied(ADMIN)
+        return self._scope.user or APPLICATION
+
+    def _new_id(self) -> str:
+        return self._components.ids()
+
+    def _draft(
+        self,
+        text: str,
+        kind: str,
+        predicate: str,
+        about: str | None,
+        valid_from: Moment | None,
+        valid_to: Moment | None,
+        author: str,
+    ) -> ItemDraft:
+        now = self._components.clock.now()
+        given = ItemDraft(
+            kind=_clean_kind(kind),
+            subject=self.id if about is None else clean_name("about", about),
+            predicate=clean_text("predicate", predicate)[:MAX_TEXT] if predicate else "",
+            object=_clean_object(text),
+            confidence=1.0,
+            valid_from=_optional(valid_from, "valid_from") or now,
+            valid_to=_optional(valid_to, "valid_to"),
+            learnt_at=now,
+            source=None,
+            origin="manual",
+            by=author,
+        )
+        return given if given.predicate or given.kind != "fact" else statements_of(given)
+
+
+def item_as_json(item: MemoryItem) -> dict[str, Any]:
+    """Return an item as JSON values: the form that REST, MCP and exports have."""
+    return {**msgspec.to_builtins(item), "text": item.text}
+
+
+def _text_of(items: Sequence[MemoryItem]) -> str:
+    lines: list[str] = []
+    kind = None
+    for item, line in profile_lines(items):
+        if item.kind != kind:
+            kind = item.kind
+            lines.append(f"{heading(kind)}:")
+        lines.append(f"- {line}")
+    return "\n".join(lines)
+
+
+def _item_id(item: MemoryItem | str) -> str:
+    return item.id if isinstance(item, MemoryItem) else clean_name("item", item)
+
+
+def _clean_object(text: str) -> str:
+    words = " ".join(clean_text("text", text).split())
+    if not words:
+        raise InvalidInput("text", "must not be empty")
+    if len(words) > MAX_TEXT:
+        raise InvalidInput("text", f"has {len(words):,} characters, and at most {MAX_TEXT} are remembered: shorten it")
+    return words
+
+
+def _clean_kind(kind: str) -> str:
+    name = clean_name("kind", kind)
+    if name not in KINDS:
+        raise InvalidInput("kind", f"must be one of {', '.join(KINDS)}")
+    return name
+
+
+def _clean_status(status: object) -> ItemStatus | None:
+    if status not in ("approved", "proposed", None):
+        raise InvalidInput("status", "must be approved, proposed or None")
+    return status
+
+
+def _optional(at: Moment | None, field: str) -> datetime | None:
+    return None if at is None else moment(clean_moment(field, at))

@@ -1,0 +1,72 @@
+"""Bodies of the memory of a person."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from palaver import model
+from palaver.server.rest.schemas.base import Name, RequestBody, ResponseBody, examples, mirrors
+
+
+@mirrors(model.ItemSource)
+class ItemSource(ResponseBody):
+    """A turn that says it, and the title of its conversation, if the caller may see that."""
+
+
+@mirrors(model.MemoryItem)
+class Item(ResponseBody):
+    """Something that is remembered: when it held, from when until when it was believed, where it was said."""
+
+    text: str = Field(description="The item as one sentence.")
+
+
+class Items(ResponseBody):
+    items: list[Item]
+
+
+class Person(ResponseBody):
+    id: str
+    profile: str = Field(description="Wishes, facts, preferences and open goals as a short text.")
+    tokens: int
+    approved: int = Field(description="How many items hold.")
+    proposed: int = Field(description="How many wait for approval.")
+
+
+class NewItem(RequestBody):
+    model_config = ConfigDict(**examples({"text": "I live in Rome"}), extra="forbid")
+    text: Annotated[str, Field(min_length=1, max_length=10_000)]
+    kind: Literal["fact", "preference", "instruction", "goal"] = "fact"
+    predicate: str = Field("", max_length=300, description="With it, `text` is the object of a fact.")
+    about: Name | None = Field(None, description="The subject of the fact, if it is not the person.")
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+
+
+class CorrectedItem(RequestBody):
+    model_config = ConfigDict(**examples({"text": "Rome"}), extra="forbid")
+    text: Annotated[str, Field(min_length=1, max_length=10_000)]
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+
+
+class PersonQuery(RequestBody):
+    model_config = ConfigDict(**examples({"query": "what can't I eat?", "k": 5}), extra="forbid")
+    query: Annotated[str, Field(max_length=100_000)]
+    k: Annotated[int, Field(ge=0, le=1_000)] = 10
+
+
+class PersonExport(ResponseBody):
+    kind: str
+    id: str
+    items: list[Item]
+
+
+class Learning(ResponseBody):
+    conversations: int = Field(description="How many conversations are read again.")
+
+
+class ConsentGiven(RequestBody):
+    agreed: bool
