@@ -456,7 +456,7 @@ async def test_rows_from_before_are_brought_in_once(scene: Scene) -> None:
     slices = 1
     while await engine.prove_rows(scope, other.id, 2):
         slices += 1
-    assert slices == 4, "six rows, two at a time, and an event that says that these were all"
+    assert slices == 5, "eight rows, two at a time, and an event that says that these were all"
     assert await engine.prove_rows(scope, other.id, 2) is False, "only once"
     assert await engine.mismatched_rows(scope, other.id) == []
     await scene.villain.run(f"UPDATE palaver.facts SET object = 'MILLION' WHERE cid = {cid}")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.memory.keywords import keywords, quotes, words_of
-from palaver.memory.working_memory import _key, without_sentence
+from palaver.memory.working_memory import note_key, without_sentence
 
 WORDS = "always answer apples bring cold drinks every French garden in never not of paint please red the use we".split()
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)
@@ -61,7 +61,7 @@ def test_a_note_in_normal_form_keeps_its_subject(name: str, text: str, start: st
     assert made.startswith(start)
     assert not quotes(made, [text])
     assert without_sentence(name, made) == made
-    assert _key(name, made) == _key(name, text)
+    assert note_key(name, made) == note_key(name, text)
     assert made.endswith("?") is text.endswith("?")
 
 

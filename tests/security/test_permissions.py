@@ -46,6 +46,10 @@ OTHERWISE: dict[str, Permission] = {
     "list_chat_completions": Permission(frozenset({READ})),
 }
 BODIES: dict[str, Any] = {
+    "remember_about_person": {"text": "x"},
+    "correct_person_fact": {"text": "x"},
+    "recall_for_person": {"query": "x"},
+    "set_person_consent": {"agreed": True},
     "append_turn": {"role": "user", "content": "x"},
     "append_turns": {"turns": [{"role": "user", "content": "x"}]},
     "edit_turn": {"content": "y"},
@@ -147,6 +151,7 @@ class World:
             "attachment": "x",
             "upload": "x",
             "fact": "x",
+            "person": "me",
             "model": "chat",
             "response": "x",
             "completion": "x",
@@ -259,6 +264,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "recall": {"query": "x", "conversation": "k"},
     "remember": {"text": "x", "conversation": "k"},
     "search_conversations": {"query": "x"},
+    "about_person": {},
     "append": {"role": "user", "text": "x", "conversation": "k"},
     "forget": {"whole_conversation": True, "conversation": "k"},
 }

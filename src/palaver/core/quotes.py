@@ -60,6 +60,8 @@ _OUR_LINE = re.compile(
 )
 _OUR_OBJECT = re.compile(rf"[ \t]{{0,16}}(?:{_DATE}|{_LABEL}|{_REMARK}|(?:{_OPEN}|{_CLOSE}){_A_TAG}\b)")
 _BLOCK = re.compile(rf'^<({_A_TAG}(?:-\d+)?) note="[^"\n]*">\n(?:.*\n)*?</\1>$', re.M)
+_SENT = re.compile(rf'<({_A_TAG}(?:-\d+)?) note="')
+_CLOSED = re.compile(rf"</{_A_TAG}(?:-\d+)?>")
 _MARKS = re.compile(r"^(?: *> ?)+|^ ", re.M)
 _NAME = re.compile(r"[\w@](?:[\w.@+'’()/|#&,~=*!$%-]|:(?=\S)| (?=\S))*")
 
@@ -147,8 +149,21 @@ def imitates_speaker(text: str) -> bool:
 
 
 def without_blocks(text: str) -> str:
-    """Remove blocks of ours that a client has sent back as part of a message."""
-    return _BLOCK.sub("", text) if "</" in text else text
+    """Remove blocks of ours that a client or a model has sent back. Of one that was cut, all that is left goes too."""
+    kept, at = [], 0
+    while opened := _SENT.search(text, at):
+        kept.append(_after_blocks(text[at : opened.start()]))
+        end = text.find(f"</{opened[1]}>", opened.end())
+        if end < 0:
+            return "".join(kept)
+        at = end + len(opened[1]) + 3
+    return "".join([*kept, _after_blocks(text[at:])])
+
+
+def _after_blocks(text: str) -> str:
+    """Return what follows the last end of a block whose beginning is missing."""
+    ends = [one.end() for one in _CLOSED.finditer(text)]
+    return text[ends[-1] :] if ends else text
 
 
 def mark_speakers(text: str) -> str:

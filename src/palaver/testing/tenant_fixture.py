@@ -99,6 +99,7 @@ ARGUMENTS = {
     "items": "{$conversation}",
     "ids": "{$item}",
     "author": "$owner",
+    "empty": "{}",
     "include_ended": "true",
     "items.status": "approved",
     "items.kind": "fact",

@@ -41,7 +41,7 @@ def test_the_page_names_every_tool_and_address() -> None:
 async def test_hints_tell_readers_from_writers_and_what_destroys(client: Calls) -> None:
     hints = {one.name: one.annotations for one in (await client.list_tools()).tools}
     reading = {name for name, hint in hints.items() if hint.read_only_hint}
-    assert reading == {"recall", "search_conversations", "history", "build_context"}
+    assert reading == {"recall", "search_conversations", "history", "build_context", "about_person"}
     assert {name for name, hint in hints.items() if hint.destructive_hint} == {"forget"}
     assert not hints["append"].idempotent_hint
 
@@ -60,7 +60,7 @@ async def test_a_caller_who_may_only_read_sees_only_what_reads(store: Store) -> 
     reader = store.scoped(Scope("acme", "ada", frozenset({READ})))
     async with in_process(reader, with_forget=True) as client:
         named = {one.name for one in (await client.list_tools()).tools}
-        assert named == {"recall", "search_conversations", "history", "build_context"}
+        assert named == {"recall", "search_conversations", "history", "build_context", "about_person"}
         assert (await call(client, "history", conversation="a"))["turns"]
         for face in TOOLS:
             if WRITE in face.rights:

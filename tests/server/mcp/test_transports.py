@@ -118,7 +118,7 @@ async def test_keys_and_jwts_open_and_see_their_own(guarded: Running) -> None:
 async def test_a_key_that_only_reads(guarded: Running) -> None:
     async with over_http(guarded.url, guarded.key(rights="read")) as client:
         assert {one.name for one in (await client.list_tools()).tools} == {
-            "recall", "search_conversations", "history", "build_context",
+            "recall", "search_conversations", "history", "build_context", "about_person",
         }  # fmt: skip
 
 
