@@ -92,8 +92,8 @@ __all__ = [
 ORDER = (
     "chat", "serve", "mcp", "ls", "show", "search", "branches", "attachments", "attachment", "append", "attach",
     "rename", "settings", "explain", "requests", "recall", "eval", "summaries", "compact", "memory", "facts", "person",
-    "tail", "audit", "export", "import", "backup", "restore", "forget", "reset", "erase-user", "verify", "stats", "doctor",
-    "migrate", "sweep", "archive", "worker", "reindex",
+    "tail", "audit", "export", "import", "backup", "restore", "forget", "reset", "erase-user", "verify", "stats",
+    "doctor", "migrate", "sweep", "archive", "worker", "reindex",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda one: ORDER.index(one.name or ""))
 
