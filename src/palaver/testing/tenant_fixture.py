@@ -99,7 +99,6 @@ ARGUMENTS = {
     "items": "{$conversation}",
     "ids": "{$item}",
     "author": "$owner",
-    "empty": "{}",
     "include_ended": "true",
     "items.status": "approved",
     "items.kind": "fact",

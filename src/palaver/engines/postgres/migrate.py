@@ -30,8 +30,8 @@ LOCK_MILLISECONDS, LOCK_PAUSE, LOCK_ATTEMPTS = 500, 0.5, 300  # how long a table
 FUNCTIONS = (
     "core", "redaction_rules", "redaction", "checks", "proof", "memory_invalidation", "subjects",
     "conversations", "turns", "streams", "answer_places", "deletion", "files", "log", "export_rows", "memory", "recall",
-    "requests", "jobs", "embeddings", "repair", "keys", "budgets", "erasure", "stats", "operator_views", "older_code", "rights",
-    "grants",
+    "requests", "jobs", "embeddings", "repair", "keys", "budgets", "erasure", "stats", "operator_views", "older_code",
+    "rights", "grants",
 )  # fmt: skip
 GRANT_VERSION = "GRANT EXECUTE ON FUNCTION palaver.schema_version(), palaver.schema_number() TO PUBLIC;\n"
 ROLES = ("palaver_app", "palaver_worker", "palaver_index", "palaver_eraser")
