@@ -140,9 +140,9 @@ _HOMES = {
     "palaver.model": (
         "ContentInput", "Right", "Role", "Visibility",
         "Attachment", "Branch", "BudgetLine", "ConversationInfo", "ConversationMatch", "ErasureReceipt", "Event",
-        "Fact", "File", "FileQuote", "FileText", "Image", "ItemSource", "MemoryItem", "Note", "Page", "Reasoning", "RecallHit",
-        "Request", "Scope", "Stats", "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult", "Turn", "TurnMatch", "Upload", "Verified",
-        "WorkingMemory", "data_part",
+        "Fact", "File", "FileQuote", "FileText", "Image", "ItemSource", "MemoryItem", "Note", "Page", "Reasoning",
+        "RecallHit", "Request", "Scope", "Stats", "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult", "Turn",
+        "TurnMatch", "Upload", "Verified", "WorkingMemory", "data_part",
     ),
     "palaver.generation.events": ("Answered", "MessageStored", "Prompted", "ToolDone", "ToolsPlanned", "TurnOpened"),
     "palaver.ports.models": ("ReasoningDelta", "TextDelta", "ToolChoice"),
