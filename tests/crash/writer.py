@@ -18,6 +18,7 @@ import json
 import os
 import random
 import sys
+from contextlib import suppress
 from typing import Any
 
 import palaver
@@ -172,7 +173,8 @@ async def repair(store: palaver.Store) -> None:
     await repair_database(worker)
     for tenant, conversation in {(one.tenant, one.conversation) for one in found}:
         if conversation is not None:
-            await repair_conversation(worker, tenant, conversation)
+            with suppress(palaver.NotFound):  # deleted since the damage was found
+                await repair_conversation(worker, tenant, conversation)
 
 
 async def main(url: str, key: str, run: str) -> None:

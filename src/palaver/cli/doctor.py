@@ -6,6 +6,7 @@ import asyncio
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +20,7 @@ from palaver.cli.database import existing, hide_password, sqlite_path
 from palaver.cli.migrate import read_pragma, read_schema
 from palaver.cli.output import emit, size, table
 from palaver.conversations.internals import engine_of, worker_of
-from palaver.errors import FilesNotConfigured, PalaverError
+from palaver.errors import FilesNotConfigured, NotFound, PalaverError
 from palaver.memory.worker.jobs.repair import repair_conversation, repair_database
 from palaver.memory.worker.loop import Worker
 from palaver.ports.damage import Damage, describe, merge
@@ -163,7 +164,8 @@ async def _repair(worker: Worker, found: Sequence[Damage]) -> None:
     await repair_database(worker)
     for tenant, conversation in dict.fromkeys((one.tenant, one.conversation) for one in found):
         if conversation is not None:
-            await repair_conversation(worker, tenant, conversation)
+            with suppress(NotFound):  # deleted since the damage was found
+                await repair_conversation(worker, tenant, conversation)
     await worker.drain()
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import apsw
 import pytest
@@ -14,6 +15,7 @@ import palaver
 from palaver import Conversation, Store
 from palaver.conversations.internals import engine_of, worker_of
 from palaver.memory.worker.jobs.repair import enqueue_repairs
+from palaver.ports.damage import Damage
 from palaver.testing import HashEmbedder
 from tests.support.memory import ELSEWHERE, spans, talk_on, url
 
@@ -146,3 +148,19 @@ async def test_unreadable_bytes_are_left_out_and_made_again(tmp_path: Path, exec
         assert found, "it is found"
         await engine_of(store).enqueue_repair(found)
         await is_repaired(store, talk)
+
+
+@pytest.mark.both_engines
+@pytest.mark.usefixtures("engine")
+async def test_a_conversation_that_is_deleted_while_damage_is_looked_for_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with palaver.open(url(tmp_path), embedder=HashEmbedder(), worker=False) as store:
+        talk = await filled(store)
+        engine = engine_of(store)
+        monkeypatch.setattr(engine, "_conversations", AsyncMock(return_value=[talk.id]), raising=False)
+        await talk.forget()
+        assert await engine.find_damage(thorough=True) == []
+        await engine.enqueue_repair([Damage(table="facts", problem="lost", tenant="default", conversation=talk.id)])
+        await engine.rebuild_index()
+        await store.settle()

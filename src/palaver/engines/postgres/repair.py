@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from palaver.core.derived_rows import NOTES, fact_key, kind_of, summary_key
@@ -18,6 +19,7 @@ from palaver.engines.postgres.rows import index_words
 from palaver.engines.postgres.rpc import application_scope
 from palaver.engines.postgres.transports import Row, as_json
 from palaver.engines.rows import DAMAGED
+from palaver.errors import NotFound
 from palaver.model import Scope
 from palaver.ports.damage import CHANGED, LOST, UNREADABLE, Damage, Problem
 
@@ -66,7 +68,8 @@ class PostgresRepair(PostgresMemory):
             scope = application_scope(one)
             found += [_lost(one, row) for row in await self.write("find_damage", scope)]
             for conversation in await self._conversations(scope) if thorough else ():
-                found += (await self._bad_rows(scope, conversation)).damage
+                with suppress(NotFound):  # deleted since they were listed
+                    found += (await self._bad_rows(scope, conversation)).damage
         return found
 
     async def _conversations(self, scope: Scope) -> list[str]:
@@ -104,7 +107,8 @@ class PostgresRepair(PostgresMemory):
         scope = self.home_scope()
         found = await self._conversations(scope)
         for conversation in found:
-            await self._index_again(scope, conversation)
+            with suppress(NotFound):
+                await self._index_again(scope, conversation)
         return len(found)
 
     async def repair_database(self) -> list[Damage]:
@@ -123,7 +127,8 @@ class PostgresRepair(PostgresMemory):
         places = dict.fromkeys((one.tenant, one.conversation) for one in damage if one.conversation is not None)
         for tenant, conversation in places:
             args = {"conversation": conversation, "kind": "repair", "argument": None}
-            await self.write("add_job", application_scope(tenant), **args)
+            with suppress(NotFound):
+                await self.write("add_job", application_scope(tenant), **args)
 
     async def _bad_rows(self, scope: Scope, conversation: str) -> BadRows:
         """Find rows of memory that have another shape than any that was written, or that the log contradicts."""
