@@ -164,3 +164,13 @@ async def test_a_conversation_that_is_deleted_while_damage_is_looked_for_is_left
         await engine.enqueue_repair([Damage(table="facts", problem="lost", tenant="default", conversation=talk.id)])
         await engine.rebuild_index()
         await store.settle()
+
+
+async def test_an_index_that_others_write_to_is_not_taken_for_damaged(tmp_path: Path) -> None:
+    """FTS5 merges its segments as they are written: a connection that read them before must not miss the old ones."""
+    async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
+        talk, engine = await store.conversation("t"), engine_of(store)
+        for n in range(40):
+            await talk_on(talk, 5, f"Round {n}: the zebra has number {{n}}.")
+            await engine.index_all()
+            assert await engine.find_damage(thorough=True) == []

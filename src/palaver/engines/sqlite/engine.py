@@ -250,9 +250,10 @@ class SQLiteEngine:
 
     async def index_all(self) -> None:
         """Index every stored turn, so that a search sees everything that was stored before it."""
-        more = bool(await self.readers.run_brief(text_index.backlog))
-        while more:
-            more = await self.writer.submit_chores() == text_index.BATCH
+        left = await self.readers.run_brief(text_index.backlog)
+        while left > 0:  # turns that are appended now are not waited for: there may be no end of them
+            done = await self.writer.submit_chores()
+            left = left - done if done == text_index.BATCH else 0
 
     async def update(self, scope: Scope, id: str, changes: ConversationChanges) -> ConversationInfo:
         info = await self.writer.submit(details.update, scope, id, changes)

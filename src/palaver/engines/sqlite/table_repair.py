@@ -31,8 +31,22 @@ SECURE = f"INSERT INTO {INDEX} ({INDEX}, rank) VALUES ('secure-delete', 1)"
 
 
 def find_broken(db: apsw.Connection, names: Sequence[str] = (*DERIVED, INDEX)) -> list[Damage]:
-    """Check every page and every index of derived tables. Reads all of them."""
+    """Check every page and every index of derived tables, inside a transaction of the caller. Reads all of them."""
+    if INDEX in names:
+        _refresh_index(db)
     return [Damage(table=name, problem=UNREADABLE) for name in names if not _is_sound(db, name)]
+
+
+def _refresh_index(db: apsw.Connection) -> None:
+    """Make FTS5 read the structure of the index again.
+
+    It keeps it from one transaction to the next. A query notices that another connection has changed the index, but
+    the integrity check does not, and takes the difference for damage.
+    """
+    try:
+        db.execute(f"SELECT 1 FROM {INDEX} LIMIT 1").fetchall()
+    except apsw.Error:
+        pass  # damaged: the check finds it
 
 
 def _is_sound(db: apsw.Connection, name: str) -> bool:
@@ -74,7 +88,9 @@ def repair_tables(address: SQLiteAddress) -> list[Damage]:
     Works on a connection of its own, which has read nothing of the damaged tables: SQLite changes no schema after that.
     """
     with closing(connect(address, readonly=True)) as reading, closing(connect(address, readonly=False)) as db:
+        reading.execute("BEGIN")  # what others write now is not damage
         broken = find_broken(reading)
+        reading.execute("ROLLBACK")
         if broken:
             db.execute("BEGIN IMMEDIATE")
             _repair(Tx(db, 0), reading, {damage.table for damage in broken})
