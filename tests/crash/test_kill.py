@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import apsw
+import asyncpg
 import pytest
 
 import palaver
 from palaver.conversations.internals import engine_of
-from palaver.engines.postgres.transports import Connection, open_connection
+from palaver.engines.postgres.transports import Connection
 from palaver.testing.fakes import HashEmbedder
 from tests.crash.writer import repair
 from tests.support.postgres_server import APPLICATION
@@ -311,8 +312,9 @@ async def test_an_acknowledged_turn_survives_kill_9_and_a_cut_stream_is_sealed_w
 async def test_the_same_when_the_database_is_a_server(
     postgres_url: str, postgres_database: str, kills: int, seed: int, record_property: Any
 ) -> None:
-    async with open_connection(postgres_database) as admin:
-        _report(await kill_and_check(postgres_url, kills, seed, Server(admin)), kills, record_property)
+    admin = await asyncpg.connect(postgres_database)
+    _report(await kill_and_check(postgres_url, kills, seed, Server(admin)), kills, record_property)
+    await admin.close()
 
 
 def _report(all_promises: Sequence[Promises], kills: int, record: Any) -> None:
