@@ -218,7 +218,7 @@ def _request_body(operation: Operation) -> dict[str, Any] | None:
     bytes_ = {"type": "string", "format": "binary"}
     form = {"type": "object", "properties": {"file": bytes_}, "required": ["file"]}
     content |= {kind: {"schema": form if kind.startswith("multipart") else bytes_} for kind in operation.takes}
-    return {"requestBody": {"content": content, "required": True}} if content else None
+    return {"requestBody": {"content": content, "required": operation.needs_body}} if content else None
 
 
 def _describe_responses(operation: Operation) -> dict[int | str, dict[str, Any]]:

@@ -59,7 +59,8 @@ async def get_conversation(store: StoreDep, conversation: Annotated[str, Path(**
 ConversationDep = Annotated[Conversation, Depends(get_conversation)]
 TurnId = Annotated[str, Path(**ID, description="The id of a turn.")]
 IdempotencyKey = Annotated[
-    str | None, Header(max_length=512, description="Repeating a request with the same key stores it once.")
+    str | None,
+    Header(min_length=1, max_length=512, description="Repeating a request with the same key stores it once."),
 ]
 IfMatch = Annotated[
     str | None,

@@ -69,6 +69,7 @@ class Operation:
     dialect: str = "problem"  # format of its errors
     streams: bool = False  # can reply with server-sent events
     body: type[BaseModel] | None = None  # if the handler reads the body itself
+    needs_body: bool = True
 
     @property
     def url(self) -> str:
@@ -232,7 +233,7 @@ COMPAT_OPERATIONS: tuple[Operation, ...] = (
     _openai("Conversation.summarize", "POST /responses/compact", compact_responses.compact_response,
             foreign.CompactedResponse, body=foreign.NewCompaction, also=(404, 502)),
     _openai("", "POST /responses/input_tokens", openai_responses.count_input_tokens, foreign.InputTokens,
-            body=foreign.NewResponse),
+            body=foreign.CountedResponse),
     _openai("Conversation.history", "GET /responses/{response}", openai_responses.get_response,
             foreign.ResponseObject, streams=True, also=(404,)),
     _openai("Conversation.forget", "DELETE /responses/{response}", openai_responses.delete_response, foreign.Deleted,
@@ -242,7 +243,7 @@ COMPAT_OPERATIONS: tuple[Operation, ...] = (
     _openai("Conversation.history", "GET /responses/{response}/input_items", openai_responses.list_input_items,
             foreign.ItemList, also=(404,)),
     _openai("Store.conversation", "POST /conversations", openai_conversations.create_openai_conversation,
-            foreign.OpenAIConversation, body=foreign.NewOpenAIConversation),
+            foreign.OpenAIConversation, body=foreign.NewOpenAIConversation, needs_body=False),
     _openai("Store.get", f"GET {CONVERSATION}", openai_conversations.get_openai_conversation,
             foreign.OpenAIConversation),
     _openai("Conversation.update", f"POST {CONVERSATION}", openai_conversations.update_openai_conversation,

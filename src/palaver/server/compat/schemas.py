@@ -47,7 +47,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class NamedFunction(Open):
-    name: Text
+    name: str
 
 
 class ChatToolChoice(Open):
@@ -79,7 +79,7 @@ class NewChatCompletion(Open):
         extra="allow",
         json_schema_extra={"examples": [{"model": "offline", "messages": [{"role": "user", "content": "Hello"}]}]},
     )
-    model: Text = Field(description="A name from `/v1/models`, or the provider's own name.")
+    model: str = Field(description="A name from `/v1/models`, or the provider's own name. Empty: the server's own.")
     messages: list[Json] = Field(min_length=1)
     stream: bool | None = None
     stream_options: Json | None = None
@@ -124,11 +124,10 @@ class ChatCompletionMessageList(BaseModel):
 # ---- Responses and Conversations -----------------------------------------------------------------------------------
 
 
-class NewResponse(Open):
+class ResponseFields(Open):
     model_config = ConfigDict(
         extra="allow", json_schema_extra={"examples": [{"model": "offline", "input": "What can I eat?"}]}
     )
-    model: Text
     input: str | list[Json]
     instructions: str | None = None
     conversation: str | Json | None = None
@@ -142,6 +141,16 @@ class NewResponse(Open):
     tool_choice: Choice | ResponseToolChoice | None = None
     metadata: dict[str, str] | None = None
     palaver: Extension = None
+
+
+class NewResponse(ResponseFields):
+    model: str
+
+
+class CountedResponse(ResponseFields):
+    """A request whose tokens are counted, not sent."""
+
+    model: str | None = None
 
 
 class ResponseObject(Open):
@@ -184,11 +193,11 @@ class InputTokens(BaseModel):
 
 class NewOpenAIConversation(Open):
     items: list[Json] | None = Field(None, max_length=20)
-    metadata: dict[str, str] | None = None
+    metadata: Json | None = None
 
 
 class OpenAIMetadata(Open):
-    metadata: dict[str, str]
+    metadata: Json
 
 
 class OpenAIConversation(BaseModel):
@@ -252,7 +261,7 @@ class NewMessage(Open):
             "examples": [{"model": "offline", "max_tokens": 1024, "messages": [{"role": "user", "content": "Hello"}]}]
         },
     )
-    model: Text
+    model: str
     messages: list[Json] = Field(min_length=1)
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     system: str | list[Json] | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import Path, Query, Request
@@ -32,7 +31,7 @@ from palaver.server.dependencies import (
 )
 from palaver.server.rest import schemas
 
-Names = Annotated[list[str] | None, Query(max_length=100)]
+Names = Annotated[list[schemas.Name] | None, Query(min_length=1, max_length=100)]
 After = Annotated[int, Query(ge=0, le=schemas.BIG)]
 Limit = Annotated[int, Query(ge=1, le=10_000)]
 
@@ -46,8 +45,8 @@ async def audit(
     kind: Names = None,
     actor: Names = None,
     turn: Annotated[str | None, Query(max_length=512, min_length=1)] = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: schemas.Moment | None = None,
+    until: schemas.Moment | None = None,
 ) -> Response:
     """List the log of a conversation: who did what, when. It outlives the conversation, and has no content."""
     found = await store.audit(
@@ -79,7 +78,7 @@ async def list_requests(
 
 
 async def usage(
-    store: StoreDep, since: datetime | None = None, until: datetime | None = None, limit: Limit = 1_000
+    store: StoreDep, since: schemas.Moment | None = None, until: schemas.Moment | None = None, limit: Limit = 1_000
 ) -> Response:
     """List tokens by day (UTC), owner and model, as reported by providers; newest day first."""
     return reply_items([wire.plain(one) for one in await store.usage(since=since, until=until, limit=limit)])

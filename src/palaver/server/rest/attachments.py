@@ -54,6 +54,8 @@ async def upload_attachment(request: Request, talk: ConversationDep, filename: F
         data, name, kind = await _read_form(request)
     else:
         data, name, kind = await request.body(), filename, request.headers.get("content-type")
+        if not data and kind is None:  # an empty file has a type
+            raise InvalidInput("body", "is missing: send the bytes of the file, or a form with the field `file`")
     stored = await talk.attach(data, filename=name or filename, media_type=kind)
     return _created_reply(talk, stored)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, cast
 
 from fastapi import Query, Request
@@ -12,7 +11,7 @@ from palaver.conversations.conversation import Conversation
 from palaver.core.rights import actor_of_edit
 from palaver.core.turn_options import TurnInput
 from palaver.errors import AppendConflict, InvalidInput
-from palaver.model import Attachment, Role, Turn
+from palaver.model import Attachment, Turn
 from palaver.server import wire
 from palaver.server.attachment_copies import copy_attachment
 from palaver.server.dependencies import (
@@ -33,7 +32,8 @@ from palaver.server.dependencies import (
 from palaver.server.rest import schemas
 
 Cursor = Annotated[str | None, Query(max_length=512, min_length=1, description="The id of a turn.")]
-Names = Annotated[list[str] | None, Query(max_length=100)]
+Names = Annotated[list[schemas.Name] | None, Query(min_length=1, max_length=100)]
+Roles = Annotated[list[schemas.Role] | None, Query(min_length=1)]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="At most 1,000.")]
 
 
@@ -87,12 +87,12 @@ async def list_turns(
     limit: Limit = 50,
     before: Cursor = None,
     after: Cursor = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: schemas.Moment | None = None,
+    until: schemas.Moment | None = None,
     include_superseded: bool = False,
     include_summaries: bool = False,
     participant: Names = None,
-    role: Names = None,
+    role: Roles = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """List the latest turns of the active view, oldest first. `older` and `newer` lead to the pages around it."""
@@ -105,7 +105,7 @@ async def list_turns(
         include_superseded=include_superseded,
         include_summaries=include_summaries,
         participants=participant,
-        roles=cast("list[Role] | None", role),
+        roles=role,
     )
     turns = [one for one in found if isinstance(one, Turn)]
     more = len(turns) > limit

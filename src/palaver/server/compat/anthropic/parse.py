@@ -114,8 +114,10 @@ def _parse_compaction(block: Mapping[str, object]) -> CompactionItem | None:
 
 
 def _parse_tool_choice(given: object) -> ToolChoice:
-    kind = given.get("type") if isinstance(given, Mapping) else given
-    if kind in (None, "auto"):
+    if given is None:
+        return "auto"
+    kind = given.get("type") if isinstance(given, Mapping) else None
+    if kind == "auto":
         return "auto"
     if kind in ("none", "any"):
         return "required" if kind == "any" else "none"

@@ -80,6 +80,8 @@ async def get_openai_conversation(talk: ConversationDep) -> Response:
 async def update_openai_conversation(request: Request, talk: ConversationDep) -> Response:
     """Replace the metadata of a conversation."""
     body, _ = await responses.read_body(request)
+    if body.get("metadata") is None:  # without this check, a request without a body would clear it
+        raise invalid("metadata", "must be an object")
     await talk.update(metadata=_metadata(body))
     return Reply(_describe(talk))
 

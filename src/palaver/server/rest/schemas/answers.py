@@ -7,7 +7,17 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from palaver.core.validation import MAX_ATTACHMENTS
-from palaver.server.rest.schemas.base import BIG, Content, Json, Name, Positive, RequestBody, ResponseBody, examples
+from palaver.server.rest.schemas.base import (
+    BIG,
+    Content,
+    Flag,
+    Json,
+    Name,
+    Positive,
+    RequestBody,
+    ResponseBody,
+    examples,
+)
 from palaver.server.rest.schemas.memory import ContextOptions
 from palaver.server.rest.schemas.turns import Turn
 
@@ -38,7 +48,7 @@ class AnswerOptions(ContextOptions):
     )
     continuity: Literal["auto", "off", "with-history"] | None = None
     settings: ModelSettings | None = None
-    stream: bool = Field(False, description="Reply with server-sent events; so does `Accept: text/event-stream`.")
+    stream: Flag = Field(False, description="Reply with server-sent events; so does `Accept: text/event-stream`.")
 
 
 class Question(AnswerOptions):

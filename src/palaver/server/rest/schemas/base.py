@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
 from palaver.core.validation import MAX_NAME
 
@@ -15,8 +17,29 @@ Json = dict[str, Any]
 Content = str | list[Json | str]
 Role = Literal["user", "assistant", "system", "tool"]
 BIG = 2**53 - 1  # the largest integer that JavaScript represents exactly
-Count = Annotated[int, Field(ge=0, le=BIG)]
-Positive = Annotated[int, Field(ge=1, le=BIG)]
+
+
+def _refuse_text(value: object) -> object:
+    """Refuse "5" and true for a number, which pydantic would convert. A float without a fraction is an integer."""
+    if isinstance(value, str | bool):
+        raise ValueError("must be a number")
+    return value
+
+
+NUMBER = BeforeValidator(_refuse_text)  # after the bounds, or the document would not have them
+Count = Annotated[int, Field(ge=0, le=BIG), NUMBER]
+Positive = Annotated[int, Field(ge=1, le=BIG), NUMBER]
+Flag = Annotated[bool, Strict()]
+
+
+def _refuse_numbers(value: object) -> object:
+    """Refuse seconds since 1970, which pydantic would take for a time; the document says `date-time`."""
+    if isinstance(value, int | float) or (isinstance(value, str) and re.fullmatch(r"\s*[-+]?[\d.]+\s*", value)):
+        raise ValueError("must be a time such as 2026-11-15T09:30:00Z")
+    return value
+
+
+Moment = Annotated[datetime, BeforeValidator(_refuse_numbers)]
 
 
 class RequestBody(BaseModel):

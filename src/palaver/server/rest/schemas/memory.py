@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -11,9 +10,13 @@ from palaver import model
 from palaver.context.explain import ContextFile as ContextFileValue
 from palaver.context.options import PolicyName, RecallRange
 from palaver.server.rest.schemas.base import (
+    BIG,
+    NUMBER,
     Content,
     Count,
+    Flag,
     Json,
+    Moment,
     Name,
     Positive,
     RequestBody,
@@ -29,12 +32,14 @@ from palaver.server.rest.schemas.turns import Turn
 class RecallQuery(RequestBody):
     model_config = ConfigDict(**examples({"query": "what can't I eat?", "k": 5}), extra="forbid")
     query: Annotated[str, Field(max_length=100_000)]
-    k: Annotated[int, Field(ge=0, le=1_000)] = 10
+    k: Annotated[int, Field(ge=0, le=1_000), NUMBER] = 10
     scope: RecallRange = "conversation"
-    threshold: float | None = Field(None, description="The least relevance of a hit, from 0 to 1.")
-    since: datetime | None = None
-    until: datetime | None = None
-    include_facts: bool = True
+    threshold: Annotated[float, Field(ge=-BIG, le=BIG)] | None = Field(
+        None, description="The least relevance of a hit, from 0 to 1."
+    )
+    since: Moment | None = None
+    until: Moment | None = None
+    include_facts: Flag = True
 
 
 @mirrors(model.Fact)
@@ -65,11 +70,11 @@ class ContextOptions(RequestBody):
     recent_turns: Count | None = None
     semantic_recall: Json | bool | None = None
     recall_scope: RecallRange | None = None
-    include_facts: bool | None = None
-    include_working_memory: bool | None = None
-    include_person: bool | None = None
-    note_omissions: bool | None = None
-    shorten: bool | None = None
+    include_facts: Flag | None = None
+    include_working_memory: Flag | None = None
+    include_person: Flag | None = None
+    note_omissions: Flag | None = None
+    shorten: Flag | None = None
     policy: PolicyName | None = None
     token_budget: Positive | None = None
     instructions: str | None = Field(None, description="A system prompt. Needs the right `system`.")
@@ -83,7 +88,7 @@ class ContextQuery(ContextOptions):
     question: Name | None = Field(None, description="The id of a stored message to answer; nothing later is shown.")
     viewer: Name | None = None
     filter_participants: list[Name] | None = None
-    preview: bool = Field(False, description="Read only: do not schedule compaction, whatever the budget.")
+    preview: Flag = Field(False, description="Read only: do not schedule compaction, whatever the budget.")
     format: Literal["neutral", "openai", "responses", "anthropic"] = "neutral"
 
 

@@ -6,7 +6,15 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from palaver.server.rest.schemas.base import Count, Json, Name, RequestBody, ResponseBody, examples
+from palaver.server.rest.schemas.base import (
+    Count,
+    Flag,
+    Json,
+    Name,
+    RequestBody,
+    ResponseBody,
+    examples,
+)
 
 
 class NewStream(RequestBody):
@@ -19,7 +27,7 @@ class NewStream(RequestBody):
     idempotency_key: Name | None = None
     expected_seq: Count | None = None
     replaces: Name | None = None
-    discard_after: bool = False
+    discard_after: Flag = False
 
 
 class Chunk(RequestBody):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
@@ -13,7 +12,9 @@ from palaver.server import wire
 from palaver.server.rest.schemas.base import (
     Content,
     Count,
+    Flag,
     Json,
+    Moment,
     Name,
     RequestBody,
     ResponseBody,
@@ -78,7 +79,7 @@ class Turn(ResponseBody):
 class TurnFields(RequestBody):
     content: Content = Field("", description="Text or parts; at most 5 MB together with the tool fields.")
     actor: Name | None = None
-    created: datetime | None = None
+    created: Moment | None = None
     metadata: Json | None = None
     tool_calls: list[Json] | None = Field(None, description='`{"id", "name", "arguments"}`; assistant turns only.')
     tool_results: list[Json] | None = Field(None, description='`{"id", "content", "is_error"}`; tool turns only.')
@@ -104,7 +105,7 @@ class NewTurn(TurnFields):
     idempotency_key: Name | None = Field(None, description="Or send the header Idempotency-Key.")
     expected_seq: Count | None = Field(None, description="Or send the header If-Match.")
     replaces: Name | None = Field(None, description="The id of the turn that this one replaces.")
-    discard_after: bool = Field(False, description="With `replaces`: replace everything that followed, too.")
+    discard_after: Flag = Field(False, description="With `replaces`: replace everything that followed, too.")
 
 
 class BatchTurn(TurnFields):
@@ -123,7 +124,7 @@ class NewTurns(RequestBody):
 
 class EditedTurn(TurnFields):
     model_config = ConfigDict(**examples({"content": "I'm allergic to nuts."}), extra="forbid")
-    discard_after: bool = Field(True, description="False keeps the turns that followed.")
+    discard_after: Flag = Field(True, description="False keeps the turns that followed.")
 
 
 class Turns(ResponseBody):
