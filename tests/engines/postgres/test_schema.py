@@ -201,6 +201,16 @@ async def test_migrate_url_makes_the_schema_at_open(empty_database: str) -> None
         assert (await (await store.conversation("k")).append("user", "hello")).seq == 0
 
 
+async def test_a_schema_is_seen_by_a_transaction_that_waited_for_it(empty_database: str) -> None:
+    """In a transaction, Postgres may keep names in its cache that were not found at first."""
+    opened = transports.open_connection
+    async with opened(empty_database) as other, opened(empty_database) as waits, waits.transaction():
+        assert (await migrate.read_version(waits)).number == 0
+        await other.execute("CREATE SCHEMA palaver")
+        await other.execute("CREATE FUNCTION palaver.schema_version() RETURNS integer LANGUAGE sql RETURN 7")
+        assert (await migrate.read_version(waits)).number == 7
+
+
 async def test_many_may_migrate_at_once(empty_database: str) -> None:
     async def one() -> tuple[int, int]:
         async with transports.open_connection(empty_database) as connection:

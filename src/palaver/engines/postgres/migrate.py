@@ -137,9 +137,9 @@ async def read_version(connection: Connection) -> Version:
 
 async def _call(connection: Connection, name: str) -> int | None:
     """Call a function that returns a number. None if the database does not have the function."""
-    if await connection.fetchval("SELECT to_regnamespace('palaver')") is None:
-        return None
-    known = "SELECT 1 FROM pg_proc WHERE pronamespace = to_regnamespace('palaver') AND proname = $1"
+    # Not to_regnamespace: in a transaction that waited for another migration, it may still not find the schema.
+    known = """SELECT 1 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+      WHERE n.nspname = 'palaver' AND p.proname = $1"""
     if await connection.fetchval(known, name) is None:
         return None
     return int(await connection.fetchval(f"SELECT palaver.{name}()"))

@@ -104,9 +104,12 @@ class AsyncpgTransport:
         try:
             return await self._fetch(pool, sql, args)
         except EngineUnavailable as problem:
-            if not (is_lost(problem) and (read or function in REPEATABLE)):
+            if not is_lost(problem):
                 raise
-        return await self._fetch(pool, sql, args)  # the connection had died in the pool; this takes another one
+            await pool.expire_connections()  # the others may be dying, too
+            if not (read or function in REPEATABLE):
+                raise
+        return await self._fetch(pool, sql, args)  # over a new connection
 
     async def _fetch(self, pool: Pool, sql: str, args: Mapping[str, object]) -> Sequence[Row]:
         seconds = self.address.command_timeout
