@@ -117,6 +117,16 @@ def test_an_assistant_stands_back_unless_asked_for() -> None:
     assert scored(turns, "What did you say about pottery?").named["role"].tolist() == [0, 0]
 
 
+def test_an_assistant_that_writes_as_people_do_does_not_stand_back() -> None:
+    turns = [("user", "ann", "pottery class"), ("assistant", "bob", "pottery class")] * 50
+    alike = profile(turns)
+    longer = replace(alike, tokens=np.where(alike.assistant, 400, 20).astype(np.int32))
+    for question, expected in (("pottery?", [-0.03, -0.4]), ("What did Bob say of pottery?", [0, 0])):
+        query = parse(question, alike.actors, NOW)
+        found = [score(one, query, lexical(turns, query.stems), None) for one in (alike, longer)]
+        assert [float(one.named["role"][1]) for one in found] == pytest.approx(expected, abs=0.01)
+
+
 def test_a_long_turn_must_be_better() -> None:
     assert scored(people("a b"), "x?", tokens=400).named["length"][0] == pytest.approx(-0.15)
     assert scored(people("a b"), "x", tokens=240).named["length"][0] < -0.29  # a remark: shorter turns

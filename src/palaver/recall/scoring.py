@@ -24,6 +24,9 @@ Hits = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]
 LOWEST = float(np.finfo(np.float32).min)
 TINY = 1e-6  # in place of a standard deviation of 0
 FEW = 32  # turns: fewer say little about the distribution of a scope
+# How many times as long as people's turns the assistant's are, from which on it stands back: not at all, and fully.
+ALIKE_LENGTHS, FULL_LENGTHS = 1.5, 4.0
+FEW_LENGTHS = 4  # turns of a side: fewer say little about how it writes, and the assistant stands back
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +147,25 @@ def _score_context(profile: Profile, query: Query, relevance: Floats, w: Weights
         "session": none if query.overview else w.session * _best_in_session(profile, relevance),
         "opening": w.opening * _openings(profile, w.openings) if query.overview else none,
         "speaker": w.speaker * np.isin(profile.actor, list(query.named)) if query.named else none,
-        "role": none if query.asks_assistant else -w.assistant * profile.assistant,
+        "role": none if query.asks_assistant else -w.assistant * _stands_back(profile, query) * profile.assistant,
     }
+
+
+def _stands_back(profile: Profile, query: Query) -> float:
+    """Return how much what the assistant said stands back behind what people said, between 0 and 1.
+
+    An assistant that writes several times as much as people do explains and repeats. One that writes as they do is a
+    person's partner: what it said counts as much. Nor does it stand back if the question names it.
+    """
+    theirs, ours = (profile.tokens[profile.searchable & side] for side in (profile.assistant, ~profile.assistant))
+    if not len(theirs) or not len(ours):
+        return 1.0
+    if query.named and np.isin(profile.actor[profile.assistant], list(query.named)).any():
+        return 0.0
+    ratio = float(theirs.mean()) / max(float(ours.mean()), 1.0)
+    measured = float(np.clip(np.log2(ratio / ALIKE_LENGTHS) / np.log2(FULL_LENGTHS / ALIKE_LENGTHS), 0, 1))
+    known = min(len(theirs), len(ours))
+    return (known * measured + FEW_LENGTHS) / (known + FEW_LENGTHS)
 
 
 # ---- words ---------------------------------------------------------------------------------------------------------
