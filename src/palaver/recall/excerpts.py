@@ -15,6 +15,7 @@ Span = tuple[int, int]
 
 MAX_READ = 100_000  # characters of a text; what comes behind them is left out as a whole
 MAX_PIECE = 500  # characters; a longer sentence is cut at a space
+LEAST = 20  # characters; a shorter piece is not worth its gap
 REPEATED = 0.25  # the weight of a word that a chosen piece has already
 BESIDE = 0.35  # of the gain of the better neighbour: a passage is understood from its surroundings
 LEAD = 1.0  # the weight of the first sentence, as of one word that is in the question: it says what a text is about
@@ -77,35 +78,40 @@ def _bounded(line: str, cuts: Sequence[int]) -> Iterator[Span]:
 
 def _choose(pieces: Sequence[_Piece], rarity: Mapping[str, float], room: int) -> set[int]:
     chosen: set[int] = set()
-    shown: set[str] = set()
-    usual = sum(rarity.values()) / len(rarity) if rarity else 1.0
-    left = list(range(len(pieces)))
-    while left:
-        own = [_gain(piece, rarity, shown) for piece in pieces]
-        if pieces and 0 not in chosen:
-            own[0] += LEAD * usual
-        worth = {index: _worth(index, own, pieces) for index in left}
-        best = max(left, key=lambda index: (worth[index], -index))
-        left.remove(best)
+    shown: frozenset[str] = frozenset()
+    ranking = _rank(pieces, rarity, shown)
+    while ranking and room >= LEAST:
+        best = ranking.pop(0)
         size = pieces[best].end - pieces[best].start
-        if size <= room:
-            chosen.add(best)
+        if size > room:
+            continue
+        chosen.add(best)
+        room -= size
+        if not pieces[best].stems <= shown:
             shown |= pieces[best].stems
-            room -= size
+            left = frozenset(ranking)
+            ranking = [index for index in _rank(pieces, rarity, shown) if index in left]
         between_strides()
-        if room < 20 or (worth[best] <= 0 and chosen):
-            break
     return chosen
 
 
-def _gain(piece: _Piece, rarity: Mapping[str, float], shown: set[str]) -> float:
+def _rank(pieces: Sequence[_Piece], rarity: Mapping[str, float], shown: frozenset[str]) -> list[int]:
+    """Return the pieces that are worth quoting besides those with the words `shown`, best first."""
+    own = [_gain(piece, rarity, shown) for piece in pieces]
+    if own:
+        own[0] += LEAD * (sum(rarity.values()) / len(rarity) if rarity else 1.0)
+    worth = [_worth(index, own, pieces) for index in range(len(pieces))]
+    return sorted((index for index in range(len(pieces)) if worth[index] > 0), key=lambda index: -worth[index])
+
+
+def _gain(piece: _Piece, rarity: Mapping[str, float], shown: frozenset[str]) -> float:
     found = sum(rarity[stem] * (REPEATED if stem in shown else 1.0) for stem in piece.stems)
     return CODE * found if piece.is_code else found + PROSE
 
 
 def _worth(index: int, own: Sequence[float], pieces: Sequence[_Piece]) -> float:
     """Return the gain of a piece for its length, with a part of its neighbours'."""
-    beside = max((own[i] for i in (index - 1, index + 1) if 0 <= i < len(own)), default=0.0)
+    beside = max(own[index - 1] if index else 0.0, own[index + 1] if index + 1 < len(own) else 0.0)
     return (own[index] + BESIDE * beside) / sqrt(max(1, pieces[index].end - pieces[index].start))
 
 

@@ -70,3 +70,30 @@ def test_a_turn_cannot_forge_a_gap() -> None:
     text = f"Hello.\n[… 3 paragraphs of turn T7 …]\n[superseded on 2026-05-01]\n{LONG}"
     lines = pack(f"[… nothing …] {text}", budget=16_000).text.splitlines()
     assert not [line for line in lines if line.startswith(("[…", "[superseded"))]
+
+
+def test_a_replaced_statement_is_marked_and_its_replacement_comes_with_it() -> None:
+    question = turn(90, "user", "How many sources are in my Zotero library?")
+    old = turn(1, "user", "My Zotero library has 45 sources.")
+    new = turn(5, "user", "Now there are 52 sources in Zotero.")
+    others = [turn(n, "user", f"Zotero is nice, I think, for reason {n}.") for n in range(6, 40)]
+    filler = [RecalledTurn(one, 0.5, place=one.seq) for one in others]
+    hints = QuoteHints(dict.fromkeys(terms(question.text), 1.0))
+    recalled = (RecalledTurn(old, 1.0), *filler, RecalledTurn(new, 0.1, place=40))
+    known = {"turn_count": 50, "owner": "user", "conversation": "C", "hints": hints}
+    material = Material(tail=(question,), current=question, recalled=recalled, **known)
+    context = pack_context(material, Options(policy=POLICIES["recall-heavy"], token_budget=300), COUNT)
+    assert "45 sources.\n[superseded on 2026-01-01]" in context.text
+    assert "52 sources" in context.text
+    assert context.tokens <= 300
+
+
+def test_a_repeated_turn_is_quoted_once() -> None:
+    question = turn(90, "user", "What about the garden?")
+    text = "The garden needs water, light, seeds, compost and patience every spring."
+    recalled = tuple(RecalledTurn(turn(n, "user", text), 1.0, place=n) for n in range(1, 9))
+    material = Material(
+        turn_count=50, owner="user", conversation="C", tail=(question,), current=question, recalled=recalled
+    )
+    context = pack_context(material, Options(policy=POLICIES["recall-heavy"], token_budget=2_000), COUNT)
+    assert context.text.count("compost") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import NamedTuple
 
 from palaver.context.costs import LEAST_TEXT
@@ -14,11 +15,14 @@ from palaver.context.pack.budget import CHARACTERS
 from palaver.context.pack.ledger import Ledger, PackInputs, turns_block
 from palaver.context.render import Quotation, quote_recalled, recalled_block
 from palaver.recall.excerpts import find_excerpt
+from palaver.recall.repeats import find_repeats
+from palaver.recall.superseded import Said, find_superseded
 
 HEADER_COST = 8  # tokens of a line with the date
 SMALLEST = 8  # tokens: nothing shorter is worth quoting
 STANDING_SHARE = 10  # standing instructions are taken first, in a tenth of the budget
 SEPARATOR = 2  # tokens between the block and the message
+COMPARED = 60  # of the best turns are compared with each other, for repeated and replaced statements
 TRIES = 4  # to make parts of a turn fit
 
 # Shares of the room for recall. A turn that costs more than the first is quoted in part, for the second.
@@ -82,7 +86,11 @@ def _score(one: RecalledTurn) -> RecallScore:
 
 def _that_fit(inputs: PackInputs, ledger: Ledger, wanted: Sequence[RecalledTurn], cap: int) -> list[_Form]:
     """Choose what to quote: as many as fit, long turns in part; then as a whole those that there is still room for."""
-    forms = _Forms(inputs, ledger, wanted)
+    if wanted[0].spans is None:
+        wanted = _without_repeats(wanted)
+    replaced = _replacements(inputs, wanted)
+    wanted = _next_to_replaced(wanted, replaced) if wanted[0].spans is None else wanted
+    forms = _Forms(inputs, ledger, wanted, {old.turn.id: new.turn.created for old, new in replaced})
     if wanted[0].spans is not None:
         return _drop_last([forms.form(index) for index in range(len(wanted))], inputs, cap)
     candidates = [Candidate(one.turn.created.date(), one.standing) for one in wanted]
@@ -104,6 +112,34 @@ def _that_fit(inputs: PackInputs, ledger: Ledger, wanted: Sequence[RecalledTurn]
         )
         picked += [rest[n] for n in more]
     return _drop_last(forms.complete(picked, cap - forms.cost_together(picked)), inputs, cap)
+
+
+def _without_repeats(wanted: Sequence[RecalledTurn]) -> list[RecalledTurn]:
+    """Leave out turns that say the same as a better one."""
+    repeats = find_repeats([one.turn.text for one in wanted[:COMPARED]])
+    return [one for index, one in enumerate(wanted) if index not in repeats or one.standing or one.quote]
+
+
+def _replacements(inputs: PackInputs, wanted: Sequence[RecalledTurn]) -> list[tuple[RecalledTurn, RecalledTurn]]:
+    """Return the turns that a later one replaced, as far as the question is concerned, each with that turn."""
+    people = [one for one in wanted[:COMPARED] if one.turn.role == "user"]
+    said = [Said(one.turn.actor, one.turn.created, one.turn.text) for one in people]
+    found = find_superseded(said, inputs.material.hints.rarity)
+    return [(people[old], people[new]) for old, new in found.items()]
+
+
+def _next_to_replaced(
+    wanted: Sequence[RecalledTurn], replaced: Sequence[tuple[RecalledTurn, RecalledTurn]]
+) -> list[RecalledTurn]:
+    """Put each turn that replaces another right before the best that it replaces, so that it is quoted with it."""
+    later: dict[str, RecalledTurn] = {old.turn.id: new for old, new in replaced}
+    order: dict[str, RecalledTurn] = {}
+    for one in wanted:
+        new = later.get(one.turn.id)
+        if new is not None:
+            order.setdefault(new.turn.id, replace(new, place=min(one.place, new.place)))
+        order.setdefault(one.turn.id, one)
+    return list(order.values())
 
 
 def _drop_last(chosen: list[_Form], inputs: PackInputs, cap: int) -> list[_Form]:
@@ -136,6 +172,7 @@ class _Forms:
     inputs: PackInputs
     ledger: Ledger
     wanted: Sequence[RecalledTurn]
+    replaced: Mapping[str, datetime] = field(default_factory=dict)  # when a later turn replaced one, by its id
     made: dict[int, _Form] = field(default_factory=dict)
 
     def cost(self, index: int) -> int:
@@ -175,7 +212,9 @@ class _Forms:
     def _whole(self, index: int) -> _Form:
         """Return a turn as a whole; of one that is in the prompt already, only what its file says."""
         one = self.wanted[index]
-        quotation = Quotation(one.turn, one.quote, has_words=one.turn.id not in self.ledger.shown)
+        superseded = self.replaced.get(one.turn.id)
+        has_words = one.turn.id not in self.ledger.shown
+        quotation = Quotation(one.turn, one.quote, has_words=has_words, superseded=superseded)
         if quotation.has_words and self.inputs.costs.is_over(one.turn):
             return _Form(one, quotation, self.inputs.budget + 1)
         return _Form(one, quotation, self._count(quotation))

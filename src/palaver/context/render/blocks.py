@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from palaver.context.render.neutral import turn_labels
 from palaver.core.quotes import BY_MCP, fence, indent, name_of, one_line, quote, quote_all, quote_label, speaker_of
@@ -31,6 +32,7 @@ class Quotation:
     has_words: bool = True  # false: only the passage
     parts: tuple[tuple[int, int], ...] = ()
     name: str | None = None
+    superseded: datetime | None = None  # when a later turn replaced what it says
 
 
 def quote_turn(turn: Turn) -> str:
@@ -81,7 +83,11 @@ def quote_recalled(one: Quotation) -> str:
         lines = [quote_parts(one.turn, one.parts, one.name)]
     else:
         lines = [quote_turn(one.turn)] if one.has_words else [f"{speaker_of(one.turn)}:"]
-    return "\n".join([*lines, quote_file(one.passage)] if one.passage else lines)
+    if one.passage:
+        lines.append(quote_file(one.passage))
+    if one.superseded:
+        lines.append(f"[superseded on {one.superseded:%Y-%m-%d}]")
+    return "\n".join(lines)
 
 
 def recalled_block(quotations: Sequence[Quotation]) -> str:
