@@ -156,7 +156,7 @@ async def test_k_and_threshold(both: Store) -> None:
     await talk.append("user", PEANUTS)
     assert await said(talk, "peanuts", k=0) == []
     assert len(await said(talk, "peanuts", k=7)) == 7
-    assert await said(talk, "allergic peanuts hazelnuts", threshold=0.4) == [PEANUTS]
+    assert await said(talk, "allergic peanuts hazelnuts", threshold=0.6) == [PEANUTS]
     assert await said(talk, "peanuts", threshold=100) == []
     assert await said(talk, "   ") == []
     for bad in (

@@ -47,7 +47,7 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """A sentence with numbers: each by the stems next to it, its words of the question, and whether it tells a change."""
+    """A sentence with numbers, each by the stems next to it. `asked` are its words of the question."""
 
     values: Mapping[str, str]
     asked: frozenset[str]
