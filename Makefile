@@ -20,7 +20,7 @@ CLIENTS_READY := $(CLIENTS)/newest/.ready $(CLIENTS)/openai-2/.ready
 
 AGAIN := $(MAKE) --no-print-directory again  # under a name of its own, so that `make -n test` runs nothing
 
-.PHONY: help run web test quick again test-clients postgres citus supabase pgbouncer chromium screenshots lint format metrics bench \
+.PHONY: help run web test quick again test-clients test-ecosystem postgres citus supabase pgbouncer chromium screenshots lint format metrics bench \
         bench-smoke soak crash replication properties plans clean
 
 help:
@@ -29,6 +29,7 @@ help:
 	@echo "make test    the tests"
 	@echo "make quick   the tests that need no Postgres, browser, server or other process"
 	@echo "make test-clients  scenarios of SDKs, frameworks and generated clients; writes their table"
+	@echo "make test-ecosystem  the adapters with every framework; writes their table"
 	@echo "make postgres URL=postgresql://…  the tests of the Postgres engine, on that server"
 	@echo "make citus URL=postgresql://… [SPARE=postgresql://…]  the guarantees on a Citus cluster, by its coordinator"
 	@echo "make lint    ruff, mypy, import-linter, the wording of comments and messages, tsc"
@@ -77,6 +78,17 @@ $(CLIENTS_READY):
 	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(@D)/bin/python -m pip install --quiet -r $<
 	@touch $@
+
+# The frameworks of the adapters, in an environment of their own.
+ECOSYSTEM := .venv-ecosystem
+$(ECOSYSTEM)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(ECOSYSTEM)
+	$(ECOSYSTEM)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(ECOSYSTEM)/bin/python -m pip install --quiet --editable . --group dev --group ecosystem
+	@touch $@
+
+test-ecosystem: $(ECOSYSTEM)/.ready
+	$(ECOSYSTEM)/bin/python -m tests.adapters -n 2
 
 test-clients: $(READY) $(CLIENTS_READY)
 	PALAVER_CLIENTS=$(CLIENTS) $(BIN)/python -m tests.clients
@@ -153,4 +165,4 @@ properties: $(READY)
 	$(BIN)/python -m pytest tests -m "slow or property" --hypothesis-profile "many examples" -n 2 --timeout 3600
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results
+	rm -rf $(VENV) $(ECOSYSTEM) $(CLIENTS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results

@@ -29,7 +29,7 @@ MESSAGES = [
 
 
 class Echo(BaseChatClient):  # type: ignore[misc]
-    """Answers with the number of messages that it was given."""
+    """Return the number of messages that it was given."""
 
     async def _inner_get_response(self, *, messages: Sequence[Message], **options: Any) -> ChatResponse:
         return ChatResponse(messages=[Message("assistant", [f"I see {len(messages)}"])])

@@ -58,7 +58,7 @@ async def test_the_store_of_memory(store: Store) -> None:
 
 
 async def test_memory_with_a_block_that_recalls(tmp_path: Path) -> None:
-    """What no longer fits is archived, and recalled when it is asked for."""
+    """Messages that no longer fit are archived, and recalled when they are asked for."""
     async with palaver.open(url(tmp_path), worker=False) as store:
         memory = Memory.from_defaults(
             session_id="s/1",

@@ -197,7 +197,7 @@ class PalaverSessionService(BaseSessionService):
 
 
 class PalaverMemoryService(BaseMemoryService):
-    """Memory of Google ADK: what a user said and was told, recalled by meaning and by words."""
+    """Memory of Google ADK: words of a user and to a user, recalled by meaning and by words."""
 
     def __init__(self, store: AnyStore, *, k: int = 10) -> None:
         self._bridge, self._k = Bridge(store), k
