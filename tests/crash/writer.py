@@ -161,18 +161,18 @@ class Keeper:
 
     async def repair(self) -> None:
         while True:
-            await repair(self.store)
+            await repair(self.store, only=self.talk.id)  # compacting the other one has no end while it grows
             say("repaired")
             await asyncio.sleep(0.05)
 
 
-async def repair(store: palaver.Store) -> None:
+async def repair(store: palaver.Store, only: str | None = None) -> None:
     """Do what `palaver doctor --repair` does, and leave the rest to the worker."""
     worker = worker_of(store)
     found = await engine_of(store).find_damage(thorough=True)
     await repair_database(worker)
     for tenant, conversation in {(one.tenant, one.conversation) for one in found}:
-        if conversation is not None:
+        if conversation is not None and only in (None, conversation):
             with suppress(palaver.NotFound):  # deleted since the damage was found
                 await repair_conversation(worker, tenant, conversation)
 
