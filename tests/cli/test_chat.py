@@ -21,7 +21,7 @@ def test_a_piped_chat_quotes_what_was_said_before_with_its_date(lines):
 
     answer = later.stdout.split("Answers are quotes", 1)[1]
     assert "“I'm allergic to peanuts.”" in answer
-    assert f"- {day}" in answer
+    assert f"(you, {day}" in answer
 
 
 def test_it_says_that_no_model_is_used_at_the_start_and_in_each_answer():
@@ -31,7 +31,7 @@ def test_it_says_that_no_model_is_used_at_the_start_and_in_each_answer():
 
 def test_it_says_so_when_nothing_matches():
     out = process("chat", input="Do you know xyzzy?\n").stdout
-    assert "Nothing earlier in this conversation matches" in out
+    assert "nothing that was said earlier in this conversation fits" in out
 
 
 def test_both_sides_are_stored_and_the_answer_names_its_sources(lines):

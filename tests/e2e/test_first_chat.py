@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
+from palaver.testing.providers import LoopbackProvider, Say
 from tests.e2e.conftest import App
+from tests.e2e.test_for_everyone import violations
 
 
 def test_a_first_chat_needs_nothing_and_says_so(offline: App) -> None:
@@ -34,11 +36,9 @@ def test_a_first_chat_needs_nothing_and_says_so(offline: App) -> None:
 def test_how_to_add_a_model_is_one_click_away(offline: App) -> None:
     tab = offline.tab()
     tab.button("Connect a model").click()
-    dialog = tab.page.get_by_role("dialog", name="Connect a model")
-    expect(dialog).to_contain_text("OPENAI_API_KEY")
-    expect(dialog).to_contain_text("palaver serve --model")
-    tab.page.keyboard.press("Escape")
-    expect(dialog).to_be_hidden()
+    expect(tab.page.get_by_role("form", name="Add a model")).to_be_visible()
+    tab.button("Close").click()
+    expect(tab.message).to_be_visible()
 
 
 def test_an_idea_is_put_into_the_message_box(offline: App) -> None:
@@ -55,3 +55,69 @@ def test_a_conversation_that_is_not_there_says_so(offline: App) -> None:
     expect(tab.page.get_by_role("alert")).to_contain_text("Conversation not found")
     tab.button("New chat", tab.page.get_by_role("alert")).click()
     expect(tab.message).to_be_focused()
+
+
+def test_the_example_is_found_again(offline: App) -> None:
+    """The first idea, and the question that everybody asks next; there is no model and no embedder."""
+    tab = offline.tab()
+    tab.page.get_by_label("Ideas").get_by_role("button").first.click()
+    tab.message.press("Enter")
+    expect(tab.answers).to_have_count(1)
+    tab.ask("How many people do I cook for?")
+    expect(tab.answers.last).to_contain_text("I cook for two")
+    expect(tab.answers.last.get_by_label("Sources").get_by_role("link")).to_have_count(1)
+
+
+def test_a_sample_conversation_shows_memory_recall_and_the_prompt(offline: App) -> None:
+    tab = offline.tab()
+    tab.button("Or look at a sample conversation").click()
+    expect(tab.answers.last).to_contain_text("I cook for two")
+    tab.answers.last.get_by_role("button", name="What the model saw").click()
+    drawer = tab.page.get_by_role("complementary", name="What the model saw")
+    expect(drawer.locator(".block", has_text="Memory")).to_be_visible()
+    expect(drawer.locator(".block", has_text="Summaries")).to_be_visible()
+    tab.button("Memory").click()
+    panel = tab.page.get_by_role("complementary", name="Memory")
+    expect(panel).to_contain_text("Cook simple dinners on weekdays")
+
+
+def test_a_model_is_connected_in_the_settings(offline: App, provider: LoopbackProvider) -> None:
+    provider.otherwise = Say("Rice.")
+    tab = offline.tab()
+    tab.button("Connect a model").click()
+    form = tab.page.get_by_role("form", name="Add a model")
+    form.get_by_label("Provider").select_option("local")
+    form.get_by_label("Model", exact=True).fill("test")
+    form.get_by_label("Address").fill("http://169.254.169.254/v1")
+    form.get_by_label("API key").fill("sk-secret")
+    tab.button("Save and test", form).click()
+    expect(form.get_by_role("alert")).to_contain_text("is not allowed")
+    form.get_by_label("Address").fill(str(provider.models()["chat"]["base_url"]))
+    form.get_by_label("API key").fill("sk-secret")
+    tab.button("Save and test", form).click()
+    card = tab.page.get_by_role("article", name="test")
+    expect(card).to_contain_text("Default")
+    expect(card).to_contain_text("key stored")
+    assert "sk-secret" not in tab.page.content()
+    tab.button("Test", card).click()
+    expect(card).to_contain_text("It works")
+    tab.button("Close").click()
+    expect(tab.page.get_by_text("No model connected")).to_have_count(0)
+    tab.ask("What can I eat?")
+    expect(tab.answers).to_contain_text("Rice.")
+
+
+def test_settings_change_the_page_and_stay(offline: App) -> None:
+    tab = offline.tab("/settings")
+    tab.page.get_by_label("Theme", exact=True).select_option("dark")
+    tab.page.get_by_label("Text size").select_option("large")
+    tab.page.get_by_label("Language of dates").select_option("de")
+    tab.page.reload()
+    root = tab.page.locator("html")
+    expect(root).to_have_attribute("data-theme", "dark")
+    assert root.evaluate("one => parseFloat(getComputedStyle(one).fontSize)") > 16
+    expect(tab.page.get_by_label("Language of dates")).to_have_value("de")
+    assert not violations(tab.page)
+    with tab.page.expect_download() as saved:
+        tab.button("Export").click()
+    assert saved.value.suggested_filename.endswith(".jsonl")

@@ -101,7 +101,7 @@ async def test_it_says_so_when_nothing_passes(opened: Opener, embedder: Any) -> 
         await talk.append_many([{"role": "user", "content": f"We talked about gardens, number {n}."} for n in range(9)])
         await store.settle()
         answer = await talk.generate("Do you know xyzzy?")
-        assert answer.text == f"{NOTICE} {NOTHING}"
+        assert answer.text == f"{NOTICE}, {NOTHING}"
         assert answer.sources == ()
 
 

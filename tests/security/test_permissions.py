@@ -31,6 +31,11 @@ OPERATIONS = (*REST_OPERATIONS, *COMPAT_OPERATIONS)
 OTHERWISE: dict[str, Permission] = {
     "create_ticket": Permission(frozenset({READ})),
     "get_settings": Permission(frozenset()),
+    "list_server_models": Permission(frozenset({ADMIN})),
+    "put_server_model": Permission(frozenset({ADMIN})),
+    "delete_server_model": Permission(frozenset({ADMIN})),
+    "try_server_model": Permission(frozenset({ADMIN})),
+    "choose_server_model": Permission(frozenset({ADMIN})),
     "list_models": Permission(frozenset()),
     "get_model": Permission(frozenset()),
     "count_input_tokens": Permission(frozenset()),
@@ -72,11 +77,18 @@ BODIES: dict[str, Any] = {
     "create_message": {"model": "chat", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]},
     "count_message_tokens": {"model": "chat", "messages": [{"role": "user", "content": "x"}]},
     "create_embeddings": {"model": "none", "input": "x"},
+    "put_server_model": {"name": "added", "model": "openai:test", "api_key": "k"},
+    "try_server_model": {"name": "chat"},
+    "choose_server_model": {"name": "chat"},
     "erase_user": {"user": "nobody"},
     "set_budget": {"kind": "user", "name": "nobody", "limits": {}},
     "verify_erasure": {"receipt": {}},
 }
-PARAMETERS = {"upload_attachment": {"filename": "x.txt"}, "find_conversation": {"key": "shared"}}
+PARAMETERS = {
+    "delete_server_model": {"name": "added"},
+    "upload_attachment": {"filename": "x.txt"},
+    "find_conversation": {"key": "shared"},
+}
 NAMING = ("{conversation}", "{response}", "{completion}", "{chat}")
 
 
@@ -178,8 +190,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     with LoopbackProvider() as provider:
         settings = ServerSettings(
             url=f"sqlite:///{tmp_path}/chat.db?synchronous=NORMAL", files=str(tmp_path / "files"), embedder="none",
-            require_auth=True, jwt_secret="x" * 32, rate=0, sweep_every=0, model="chat", models=provider.models(),
-            generate={"titles": False},
+            require_auth=True, tenant="acme", jwt_secret="x" * 32, rate=0, sweep_every=0, model="chat",
+            models=provider.models(), generate={"titles": False},
         )  # fmt: skip
         with running(settings) as server:
             yield from _world(server, provider, tmp_path)

@@ -142,7 +142,9 @@ class Session:
         if self.call.as_json:
             self._emit("start", conversation=self.talk.id, key=self.talk.key, turns=turns, model=model, notice=notice)
             return
-        who = f"{NOTICE} Answers are quotes from this conversation's own earlier turns." if notice else f"With {model}."
+        who = (
+            f"{NOTICE}. Answers are quotes from this conversation's own earlier turns." if notice else f"With {model}."
+        )
         say(
             f"Conversation {self.name}, {counted(turns, 'turn')} so far.",
             who,

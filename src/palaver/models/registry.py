@@ -75,6 +75,15 @@ class ModelRegistry:
             name = known
         return name, known
 
+    async def replace(self, names: Mapping[str, Named], default: str) -> None:
+        """Replace names and default while the store is open. A model whose options changed is opened again."""
+        changed = [name for name in self._open if self.names.get(name) != names.get(name)]
+        self.names, self.default = names, default
+        for name in changed:
+            model = self._open.pop(name)
+            if hasattr(model, "aclose"):
+                await model.aclose()
+
     async def aclose(self) -> None:
         """Close the models that were opened here, but not the objects that the application passed in."""
         for model in self._open.values():

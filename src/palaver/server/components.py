@@ -26,6 +26,7 @@ from palaver.server.compat.sdk_retries import REMEMBERED, RetriedRequests
 from palaver.server.errors import Refusal
 from palaver.server.live.answers import Answers
 from palaver.server.live.channel import ChannelHub
+from palaver.server.model_settings import ModelSettings, models_file
 from palaver.server.ops.metrics import Metrics
 from palaver.server.ops.readiness import Readiness
 from palaver.server.settings import ServerSettings
@@ -43,6 +44,7 @@ class Services:
     answers: Answers
     readiness: Readiness
     metrics: Metrics
+    model_settings: ModelSettings
     streams: Counter[str] = field(default_factory=Counter)  # open live streams, by caller
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     retries: RetriedRequests[Any] = field(default_factory=RetriedRequests)
@@ -127,7 +129,9 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
             answers=Answers(hub, metrics),
             readiness=Readiness(engine_of(store), settings.ready_lag),
             metrics=metrics,
+            model_settings=ModelSettings(settings, models_of(store), models_file(settings)),
         )
+        await services.model_settings.refresh()
         tasks = [asyncio.create_task(_seal_periodically(services), name="palaver-sealer")]
         if settings.sweep_every:
             sweeper = Sweeper(store, settings.sweep_every, settings.retention_minutes, every_tenant=True)

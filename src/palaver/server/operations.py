@@ -30,6 +30,7 @@ from palaver.server.rest import (
     events,
     generate,
     memory,
+    models,
     people,
     schemas,
     streams,
@@ -212,6 +213,12 @@ REST_OPERATIONS: tuple[Operation, ...] = (
     _rest("Store.check_erasure", "POST /erasures/verify", admin.verify_erasure, schemas.ErasureChecked, H),
     _rest("", "GET /keys/log", admin.key_log, schemas.Events, H),
     _rest("", "GET /settings", admin.get_settings, schemas.Settings, H),
+    # the models of the server
+    _rest("", "GET /models", models.list_server_models, schemas.ServerModels, H),
+    _rest("", "PUT /models", models.put_server_model, schemas.ServerModels, H),
+    _rest("", "DELETE /models", models.delete_server_model, schemas.ServerModels, H),
+    _rest("", "POST /models/test", models.try_server_model, schemas.ServerModelTest, H),
+    _rest("", "PUT /models/default", models.choose_server_model, schemas.ServerModels, H),
 )  # fmt: skip
 
 # Protocols of other clients.

@@ -91,6 +91,8 @@ class ServerSettings:
     any_model: bool = False  # whether callers may name models that are not configured here
     provider_fields: tuple[str, ...] = ()  # further fields of /v1 requests that are passed to the provider
     models: Mapping[str, Any] = field(default_factory=dict)
+    models_file: str | None = None  # for models that administrators add; default: next to an SQLite file
+    model_hosts: tuple[str, ...] = ()  # further hosts that the base URL of an added model may name
     agents: Mapping[str, Any] = field(default_factory=dict)
     workspaces: Mapping[str, Any] = field(default_factory=dict)
     generate: Mapping[str, Any] = field(default_factory=dict)

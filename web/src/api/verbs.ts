@@ -3,7 +3,7 @@
 import { call, headers, type Options, Problem, query, send, toProblem } from "./client";
 import type {
   Attachment, Branch, Context, Conversation, ConversationPage, Fact, Fields, Found, Hit, LogEvent, ModelRequest,
-  ManagedModel, ManagedModels, NoteList, Settings, Summary, Turn, TurnPage, UsageLine, Verified, WorkingMemory,
+  ManagedModels, NoteList, Settings, Summary, Turn, TurnPage, UsageLine, Verified, WorkingMemory,
 } from "./types";
 
 type Items<T> = { items: T[] };
@@ -17,11 +17,11 @@ const items = async <T>(method: string, path: string, options: Options = {}): Pr
 export const getSettings = () => call<Settings>("GET", `${API}/settings`);
 
 export const listManagedModels = () => call<ManagedModels>("GET", `${API}/models`);
-export const putModel = (name: string, fields: Fields) => call<ManagedModel>("PUT", `${API}/models/${encodeURIComponent(name)}`, { body: fields });
-export const deleteModel = (name: string) => call<void>("DELETE", `${API}/models/${encodeURIComponent(name)}`);
+export const putModel = (fields: Fields) => call<ManagedModels>("PUT", `${API}/models`, { body: fields });
+export const deleteModel = (name: string) => call<ManagedModels>("DELETE", `${API}/models${query({ name })}`);
 export const testModel = (name: string) =>
-  call<{ ok: boolean; problem: string | null; seconds: number }>("POST", `${API}/models/${encodeURIComponent(name)}/test`);
-export const chooseDefaultModel = (name: string) => call<ManagedModels>("PUT", `${API}/default-model`, { body: { name } });
+  call<{ ok: boolean; problem: string | null; seconds: number }>("POST", `${API}/models/test`, { body: { name } });
+export const chooseDefaultModel = (name: string) => call<ManagedModels>("PUT", `${API}/models/default`, { body: { name } });
 export const listUsage = (since: string) => items<UsageLine>("GET", `${API}/usage${query({ since, limit: 1_000 })}`);
 
 // ---- conversations

@@ -14,11 +14,12 @@ const SAID: [question: string, answer: string][] = [
   ["From now on, give me times in minutes.", "Will do: times in minutes."],
   ["We decided to eat at six on weekdays.", "Dinner at six on weekdays it is."],
 ];
+const BUDGET = 420; // tokens: less than all of it, so that summaries and recall are needed
 export const QUESTION = "How many people do I cook for?";
 
 /** Returns the id of the conversation. */
 export async function createSample(): Promise<string> {
-  const info = await createConversation({ title: "Sample: dinner for two" });
+  const info = await createConversation({ title: "Sample: dinner for two", settings: { context: { token_budget: BUDGET } } });
   const turns = SAID.flatMap(([question, answer]) => [{ role: "user", content: question }, { role: "assistant", content: answer }]);
   await appendTurns(info.id, turns);
   await addNote(info.id, "goals", "Cook simple dinners on weekdays");

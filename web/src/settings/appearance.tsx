@@ -13,19 +13,19 @@ export function Appearance() {
       <div>
         <label className="setting">
           <span>Theme</span>
-          <select value={theme} onChange={(event) => prefer({ theme: event.target.value as Theme })}>
+          <select aria-label="Theme" value={theme} onChange={(event) => prefer({ theme: event.target.value as Theme })}>
             <option value="system">Same as the system</option><option value="light">Light</option><option value="dark">Dark</option>
           </select>
         </label>
         <label className="setting">
           <span>Text size</span>
-          <select value={text} onChange={(event) => prefer({ text: event.target.value as TextSize })}>
+          <select aria-label="Text size" value={text} onChange={(event) => prefer({ text: event.target.value as TextSize })}>
             <option value="small">Small</option><option value="normal">Normal</option><option value="large">Large</option>
           </select>
         </label>
         <label className="setting">
           <span>Language of dates<small>{momentOf(new Date().toISOString())}</small></span>
-          <select value={dates} onChange={(event) => prefer({ dates: event.target.value })}>
+          <select aria-label="Language of dates" value={dates} onChange={(event) => prefer({ dates: event.target.value })}>
             <option value="">Same as the browser</option>
             {LANGUAGES.map((tag) => <option key={tag} value={tag} lang={tag}>{languageName(tag)}</option>)}
           </select>

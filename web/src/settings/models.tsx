@@ -120,7 +120,7 @@ function ModelForm({ models, onDone }: { models: ManagedModels; onDone: (isSaved
     setProblem("");
     const name = model.trim();
     try {
-      await putModel(name, { model: `${kind === "anthropic" ? "anthropic" : "openai"}:${name}`, ...(key && { api_key: key }), ...(url.trim() && { base_url: url.trim() }) });
+      await putModel({ name, model: `${kind === "anthropic" ? "anthropic" : "openai"}:${name}`, ...(key && { api_key: key }), ...(url.trim() && { base_url: url.trim() }) });
       const { ok, problem: reason } = await testModel(name);
       if (!ok) return setProblem(`Saved, but the test failed: ${reason ?? "no answer"}. Correct it and save again, or remove it.`);
       if (models.default === "offline") await chooseDefaultModel(name);
@@ -142,7 +142,7 @@ function ModelForm({ models, onDone }: { models: ManagedModels; onDone: (isSaved
           </select>
         </label>
         <label>Model
-          <input type="text" required value={model} placeholder={provider.example} spellCheck={false} autoComplete="off" maxLength={100} pattern="[A-Za-z0-9][A-Za-z0-9._/:\-]*" title="Letters, digits, and . _ - / :" onChange={(event) => setModel(event.target.value)} />
+          <input type="text" required value={model} placeholder={provider.example} spellCheck={false} autoComplete="off" maxLength={100} pattern="[A-Za-z0-9][A-Za-z0-9._\/:@\-]*" title="Letters, digits, and . _ - / : @" onChange={(event) => setModel(event.target.value)} />
         </label>
         <label>API key
           <input type="password" required={provider.needsKey} value={key} autoComplete="off" spellCheck={false} placeholder={provider.needsKey ? "" : "not needed"} onChange={(event) => setKey(event.target.value)} />

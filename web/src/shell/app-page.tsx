@@ -13,7 +13,7 @@ export function AppPage({ title, children }: { title: string; children: ReactNod
         <h1 className="chat-title">{title}</h1>
         <IconButton icon="close" label="Close" onClick={goBack} />
       </header>
-      <div className="app-page-body" tabIndex={-1}><div>{children}</div></div>
+      <div className="app-page-body" id="page" tabIndex={-1}><div>{children}</div></div>
       <Toasts />
     </main>
   );

@@ -50,13 +50,28 @@ function Page() {
   useShortcuts({ help: () => setHelp(true) });
   return (
     <div className={`page ${isListShown ? "with-list" : ""}`}>
-      <a className="skip" href="#message">Skip to the message box</a>
+      <SkipLink to={page ? "page" : "message"}>{page ? "Skip to the page" : "Skip to the message box"}</SkipLink>
       <History />
       {isListShown && <button type="button" className="veil" aria-label="Close sidebar" onClick={() => sidebar.set(false)} />}
       {page ? <AppPage page={page} /> : <><Chat /><SidePanel /></>}
       {isSearching && <Palette />}
       <HelpDialog isOpen={help} onClose={() => setHelp(false)} />
     </div>
+  );
+}
+
+/** Moves the focus itself: the part after # in an address names a message. */
+function SkipLink({ to, children }: { to: string; children: string }) {
+  return (
+    <a
+      className="skip" href={`#${to}`}
+      onClick={(event) => {
+        event.preventDefault();
+        document.getElementById(to)?.focus();
+      }}
+    >
+      {children}
+    </a>
   );
 }
 

@@ -12,11 +12,12 @@ from palaver.ports.models import Cited, Finished, JsonObject, ModelEvent, ModelR
 from palaver.recall.terms import spans, terms
 
 NAME = "offline"
-NOTICE = "Offline, no model is used."
-NOTHING = "Nothing earlier in this conversation matches. Your message is stored."
+NOTICE = "No model is connected"
+NOTHING = "and nothing that was said earlier in this conversation fits. Your message is stored."
 QUOTES = 3
-# A turn is quoted if its lexical or its dense score reaches these.
-LEXICAL, DENSE = 0.12, 0.35
+# A turn is quoted if its lexical or its dense score reaches these; less is enough for a statement of a speaker about
+# themselves.
+LEXICAL, DENSE, DENSE_OF_STATEMENT = 0.05, 0.35, 0.12
 EXCERPT, LEAD = 240, 60  # characters
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
 
@@ -41,13 +42,12 @@ class OfflineChat:
         yield Started(None, NAME)
         quotes: Sequence[Mapping[str, str]] = body["quotes"]
         if not quotes:
-            yield TextDelta(f"{NOTICE} {NOTHING}")
+            yield TextDelta(f"{NOTICE}, {NOTHING}")
         else:
-            many = f"{len(quotes)} earlier turns match" if len(quotes) > 1 else "1 earlier turn matches"
-            yield TextDelta(f"{NOTICE} {many}:")
+            yield TextDelta(f"{NOTICE}, so here is what was said earlier:\n")
         for one in quotes:
             when = datetime.fromisoformat(one["created"]).astimezone()
-            yield TextDelta(f"\n- {when:%Y-%m-%d %H:%M}, {one['actor']} ({one['role']}): “{one['text']}”")
+            yield TextDelta(f"\n- “{one['text']}” ({_speaker(one)}, {when:%Y-%m-%d %H:%M})")
             yield Cited({"turn": one["turn"]})
         yield Finished("stop")
 
@@ -60,7 +60,14 @@ def quotes_of(question: str, hits: Sequence[RecallHit]) -> tuple[Quote, ...]:
 
 
 def _is_relevant(hit: RecallHit) -> bool:
-    return hit.parts.get("lexical", 0.0) >= LEXICAL or hit.parts.get("dense", 0.0) >= DENSE
+    lexical, dense = hit.parts.get("lexical", 0.0), hit.parts.get("dense", 0.0)
+    is_statement = hit.parts.get("standing", 0.0) > 0
+    return lexical >= LEXICAL or dense >= (DENSE_OF_STATEMENT if is_statement else DENSE)
+
+
+def _speaker(quote: Mapping[str, str]) -> str:
+    """Return who said it: "you" for the one person of a chat, and names where there are some."""
+    return "you" if quote["actor"] == quote["role"] == "user" else quote["actor"]
 
 
 def is_echo(turn: Turn) -> bool:

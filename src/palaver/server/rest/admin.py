@@ -30,6 +30,7 @@ from palaver.server.dependencies import (
     reply_items,
 )
 from palaver.server.rest import schemas
+from palaver.server.rest.models import may_manage
 
 Names = Annotated[list[schemas.Name] | None, Query(min_length=1, max_length=100)]
 After = Annotated[int, Query(ge=0, le=schemas.BIG)]
@@ -127,6 +128,7 @@ async def key_log(request: Request, store: StoreDep, after: After = 0, limit: Li
 
 async def get_settings(services: ServicesDep, caller: CallerDep) -> Response:
     """Describe the caller, the models, policies and agents, and the limits."""
+    await services.model_settings.refresh()
     settings, book = services.settings, models_of(services.store)
     scope = caller.scope
     return Reply(
@@ -152,7 +154,11 @@ async def get_settings(services: ServicesDep, caller: CallerDep) -> Response:
                 "burst": settings.burst,
                 "conversations_per_stream": settings.max_feeds,
             },
-            "models": {"default": book.default, "names": sorted(services.models)},
+            "models": {
+                "default": book.default,
+                "names": sorted(services.models),
+                "manageable": may_manage(services, caller),
+            },
             "policies": sorted(POLICIES),
             "agents": sorted(generation_of(services.store).agents),
         }

@@ -51,6 +51,7 @@ async def generate(
     With `stream`, or `Accept: text/event-stream`: frames `message`, `delta`, `reasoning`, `tool_calls`, `tool_result`,
     and at the end `done` or `error`. Disconnecting does not stop it: follow it at `/events`, stop it at `/stop`.
     """
+    await services.model_settings.refresh()
     options = _options(services, store, talk, body)
     message = options.pop("message", None)
     if idempotency_key is not None:

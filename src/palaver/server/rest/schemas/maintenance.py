@@ -100,6 +100,39 @@ class ErasureChecked(ResponseBody):
     problem: str | None = None
 
 
+class ServerModelName(RequestBody):
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class ServerModel(ServerModelName):
+    model: Annotated[str, Field(min_length=3, max_length=200, description="`openai:MODEL`, `responses:MODEL` …")]
+    base_url: Annotated[str, Field(min_length=8, max_length=500)] | None = None
+    api_key: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(
+        None, description="Stored, and never returned."
+    )
+
+
+class KnownServerModel(ResponseBody):
+    name: str
+    model: str | None
+    base_url: str | None
+    has_key: bool
+    managed: bool = Field(description="Whether it was added here, and not in the server's configuration.")
+    is_default: bool
+
+
+class ServerModels(ResponseBody):
+    items: list[KnownServerModel]
+    default: str
+    hosts: list[str] = Field(description="The hosts that a base URL may name.")
+
+
+class ServerModelTest(ResponseBody):
+    ok: bool
+    problem: str | None
+    seconds: float
+
+
 class Settings(ResponseBody):
     version: str
     caller: Json
