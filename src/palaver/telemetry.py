@@ -1,21 +1,29 @@
-"""OpenTelemetry spans for model calls, tools and memory, by the GenAI conventions. Off by default; never with content.
+"""OpenTelemetry spans for verbs, model calls, tools and memory. Off by default; never with content.
 
-`palaver.open(telemetry=True)` uses the process's tracer provider; it also takes a tracer provider.
+`palaver.open(telemetry=True)` uses the process's tracer provider; it also takes a tracer provider. Verbs have
+spans such as `palaver.conversation.append`; model calls, tools and memory follow the GenAI conventions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from palaver.errors import MissingExtra
 from palaver.ports.models import Usage
 
 
 class Meter:
-    """Receives counts and durations: `palaver.open(meter=…)`. This base class ignores them."""
+    """The protocol of `palaver.open(meter=…)`: subclass it and override what is needed; each method here does nothing.
+
+    Methods are called on the event loop after the work that they report, and must return at once. They get counts and
+    durations, never content. An exception that one raises reaches the caller of the verb.
+    """
 
     def stored(self, turns: int) -> None:
         """`turns` turns were stored."""
@@ -52,8 +60,27 @@ class OpenSpan:
             if value is not None:
                 self.span.set_attribute(name.replace("__", "."), value)
 
+    def mark_failed(self, kind: str) -> None:
+        """Mark the work as failed, with the type of the error."""
+        from opentelemetry.trace import StatusCode
+
+        self.span.set_attribute("error.type", kind)
+        self.span.set_status(StatusCode.ERROR)
+
 
 NOBODY = NoSpan()
+Kind = Literal["internal", "client", "server"]
+_is_tracing: ContextVar[bool] = ContextVar("palaver_is_tracing", default=False)  # inside a span of ours
+
+
+def trace_headers() -> dict[str, str]:
+    """Return `traceparent` and so on for a request to another service. Empty outside a span of Palaver's."""
+    headers: dict[str, str] = {}
+    if _is_tracing.get():
+        from opentelemetry import propagate
+
+        propagate.inject(headers)
+    return headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,27 +90,106 @@ class Telemetry:
     tracer: Any = None
 
     @contextmanager
-    def span(self, name: str, *, client: bool = False, **attributes: Any) -> Iterator[NoSpan | OpenSpan]:
+    def span(
+        self, name: str, *, kind: Kind = "internal", headers: Mapping[str, str] | None = None, **attributes: Any
+    ) -> Iterator[NoSpan | OpenSpan]:
+        """Open a span. `headers` of a request may name its parent."""
         if self.tracer is None:
             yield NOBODY
             return
-        from opentelemetry.trace import SpanKind, StatusCode
+        from opentelemetry import propagate
+        from opentelemetry.trace import SpanKind
 
-        kind = SpanKind.CLIENT if client else SpanKind.INTERNAL
+        parent = None if headers is None else propagate.extract(headers)
         options = {"record_exception": False, "set_status_on_exception": False}  # an error message may quote content
-        with self.tracer.start_as_current_span(name, kind=kind, **options) as span:
-            opened = OpenSpan(span)
-            opened.set(**attributes)
+        with self.tracer.start_as_current_span(name, context=parent, kind=SpanKind[kind.upper()], **options) as span:
+            token = _is_tracing.set(True)
             try:
-                yield opened
-            except BaseException as problem:
-                span.set_attribute("error.type", type(problem).__name__)
-                span.set_status(StatusCode.ERROR)
-                raise
+                with _failures_marked(span):
+                    opened = OpenSpan(span)
+                    opened.set(**attributes)
+                    yield opened
+            finally:
+                _is_tracing.reset(token)
+
+    @contextmanager
+    def detached_span(self, name: str, **attributes: Any) -> Iterator[None]:
+        """Open a span that is nobody's parent: for a generator, whose steps may run in different contexts."""
+        if self.tracer is None:
+            yield
+            return
+        span = self.tracer.start_span(name)
+        try:
+            with _failures_marked(span):
+                OpenSpan(span).set(**attributes)
+                yield
+        finally:
+            span.end()
 
     def memory(self, operation: str, conversation: str) -> Any:
         """The span of a memory operation: search_memory, upsert_memory, delete_memory and so on."""
         return self.span(operation, gen_ai__operation__name=operation, gen_ai__memory__store__id=conversation)
+
+
+@contextmanager
+def _failures_marked(span: Any) -> Iterator[None]:
+    """Mark the span of work that fails with the type of the error. A generator that is closed early did not fail."""
+    try:
+        yield
+    except GeneratorExit:
+        raise
+    except BaseException as problem:
+        OpenSpan(span).mark_failed(type(problem).__name__)
+        raise
+
+
+# ---- verbs ---------------------------------------------------------------------------------------------------------
+
+V = TypeVar("V", bound=type)
+
+
+def traced(of: Callable[[Any], tuple[Telemetry, str | None]]) -> Callable[[V], V]:
+    """Give every public coroutine and asynchronous generator of a class a span `palaver.CLASS.METHOD`.
+
+    `of` returns the telemetry of an instance, and the id of its conversation.
+    """
+
+    def wrap_methods(kind: V) -> V:
+        for name, method in list(vars(kind).items()):
+            span = f"palaver.{kind.__name__.lower()}.{name}"
+            if name.startswith("_") or name == "aclose":
+                continue
+            if inspect.iscoroutinefunction(method):
+                setattr(kind, name, _traced_coroutine(method, span, of))
+            elif inspect.isasyncgenfunction(method):
+                setattr(kind, name, _traced_generator(method, span, of))
+        return kind
+
+    return wrap_methods
+
+
+def _traced_coroutine(method: Any, name: str, of: Callable[[Any], tuple[Telemetry, str | None]]) -> Any:
+    @functools.wraps(method)
+    async def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        telemetry, conversation = of(self)
+        if telemetry.tracer is None:
+            return await method(self, *arguments, **options)
+        with telemetry.span(name, palaver__conversation__id=conversation):
+            return await method(self, *arguments, **options)
+
+    return call
+
+
+def _traced_generator(method: Any, name: str, of: Callable[[Any], tuple[Telemetry, str | None]]) -> Any:
+    @functools.wraps(method)
+    async def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        telemetry, conversation = of(self)
+        with telemetry.detached_span(name, palaver__conversation__id=conversation):
+            async with aclosing(method(self, *arguments, **options)) as items:
+                async for item in items:
+                    yield item
+
+    return call
 
 
 def open_telemetry(choice: Any) -> Telemetry:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import generation_of
-from palaver.errors import ModelRefused
+from palaver.conversations.store import Store
+from palaver.errors import ModelRefused, TurnNotFound
 from palaver.testing.providers import Fail, LoopbackProvider, Say
 from tests.generation.conftest import Opener
 
@@ -49,7 +53,8 @@ async def test_model_calls_tools_and_memory_have_spans(opened: Opener, provider:
         assert attributes["gen_ai.conversation.id"] == talk.id
         assert attributes["gen_ai.usage.input_tokens"] == 50
         assert attributes["gen_ai.response.model"] == "test"
-        assert "execute_tool look" in spans
+        assert dict(spans["execute_tool look"].attributes or {})["gen_ai.tool.name"] == "look"
+        assert attributes["gen_ai.request.model"] == "test"
         assert {"search_memory", "upsert_memory", "delete_memory"} <= spans.keys()
         assert spans["search_memory"].kind is SpanKind.INTERNAL
     told = " ".join(span.to_json() for span in exporter.get_finished_spans())
@@ -72,3 +77,30 @@ async def test_nobody_is_told_unless_asked_for(opened: Opener) -> None:
     async with opened(model="chat") as store:
         assert generation_of(store).telemetry.tracer is None
         await store.generate("x", "Well?")
+
+
+async def test_every_awaited_verb_has_a_span_by_its_name(opened: Opener) -> None:
+    tracing, exporter = listening()
+    async with opened(model="chat", telemetry=tracing) as store:
+        talk = await store.conversation("x")
+        await talk.append("user", WORD)
+        await talk.history()
+        await store.search(WORD)
+        async for _ in store.generate_stream("x", "Well?"):
+            pass
+        with pytest.raises(TurnNotFound):
+            await talk.turn("01KA2V4YFM3Q2D7N9V1C6T0000")
+    spans = named(exporter)
+    verbs = ("conversation.append", "conversation.history", "conversation.turn", "store.conversation", "store.search")
+    assert {f"palaver.{verb}" for verb in (*verbs, "store.generate_stream")} <= spans.keys()
+    append = spans["palaver.conversation.append"]
+    assert dict(append.attributes or {}) == {"palaver.conversation.id": talk.id}
+    assert dict(spans["palaver.conversation.turn"].attributes or {})["error.type"] == "TurnNotFound"
+    assert WORD not in " ".join(span.to_json() for span in exporter.get_finished_spans())
+
+
+def test_every_public_coroutine_of_a_store_and_a_conversation_is_traced() -> None:
+    for kind in (Store, Conversation):
+        verbs = [name for name, one in vars(kind).items() if inspect.iscoroutinefunction(one) and name[0] != "_"]
+        assert len(verbs) > 10
+        assert [name for name in verbs if not hasattr(vars(kind)[name], "__wrapped__")] in ([], ["aclose"])

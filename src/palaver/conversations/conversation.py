@@ -44,14 +44,17 @@ from palaver.model import (
     WorkingMemory,
 )
 from palaver.ports.queries import Record
+from palaver.telemetry import traced
 
 
+@traced(lambda conversation: (conversation._telemetry, conversation.id))
 class Conversation:
     """A thread of turns. Get one from `store.conversation(key)` or `store.get(id)`."""
 
     def __init__(self, components: Components, scope: Scope, info: ConversationInfo) -> None:
         self._handle = Handle(components.engine, scope, info)
         self._services = ConversationServices(components, self._handle)
+        self._telemetry = components.generation.telemetry
         self._unflushed, self._stream_flush = components.unflushed, components.stream_flush
 
     def __repr__(self) -> str:

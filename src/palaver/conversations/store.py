@@ -52,8 +52,10 @@ from palaver.model import (
 from palaver.ports.budgets import StoredBudget
 from palaver.ports.engine import Token, TokenEngine
 from palaver.ports.queries import Record
+from palaver.telemetry import traced
 
 
+@traced(lambda store: (store._components.generation.telemetry, None))
 class Store:
     """An open database, seen by one scope. `palaver.open(url)` makes one."""
 

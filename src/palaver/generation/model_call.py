@@ -36,7 +36,16 @@ from palaver.models.request_log import RequestRecorder
 from palaver.models.response_accumulator import STOPPED, ModelResponse
 from palaver.models.retry import stream_with_retries
 from palaver.ports.conversation import TurnStream
-from palaver.ports.models import JsonObject, ModelEvent, ModelRequest, ReasoningDelta, TextDelta, Thought, ToolChoice
+from palaver.ports.models import (
+    JsonObject,
+    ModelEvent,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    Thought,
+    ToolChoice,
+    provider_model,
+)
 
 TOOLS_REFUSED = (400, 404, 422)  # statuses of services whose model takes no tools
 
@@ -131,11 +140,11 @@ class ModelCall:
     async def _read_response(self, out: TurnStream) -> None:
         plan = self.plan
         with plan.shared.telemetry.span(
-            f"chat {plan.model.name}",
-            client=True,
+            f"chat {provider_model(plan.model)}",
+            kind="client",
             gen_ai__operation__name="chat",
             gen_ai__provider__name=plan.model.provider,
-            gen_ai__request__model=plan.model.name,
+            gen_ai__request__model=provider_model(plan.model),
             gen_ai__conversation__id=plan.thread.id,
         ) as span:
             await self._consume_with_fallback(out)

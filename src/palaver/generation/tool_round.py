@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 
 from palaver.core.concurrency import run_uncancelled
@@ -64,13 +65,18 @@ async def cancel_calls(plan: AnswerPlan, progress: Progress, turn: Turn | None) 
 async def _run_calls(
     plan: AnswerPlan, progress: Progress, calls: Sequence[ToolCall], report: Callable[[CallOutcome], None]
 ) -> None:
-    names = sorted({call.name for call in calls})
-    with plan.shared.telemetry.span(
-        f"execute_tool {' '.join(names)}"[:200],
-        gen_ai__operation__name="execute_tool",
-        gen_ai__conversation__id=plan.thread.id,
-    ):
-        await progress.stop.run(plan.toolbox.run(calls, plan.settings.tool_timeout, report))
+    def span(call: ToolCall) -> AbstractContextManager[object]:
+        name = call.name if call.name in plan.toolbox.tools else "unknown"  # a model may make up any text as a name
+        return plan.shared.telemetry.span(
+            f"execute_tool {name}",
+            gen_ai__operation__name="execute_tool",
+            gen_ai__tool__name=name,
+            gen_ai__tool__type="function",
+            gen_ai__tool__call__id=call.id,
+            gen_ai__conversation__id=plan.thread.id,
+        )
+
+    await progress.stop.run(plan.toolbox.run(calls, plan.settings.tool_timeout, report, span))
 
 
 async def _store_outcomes(

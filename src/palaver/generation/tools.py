@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol, get_type_hints, overload
 
@@ -216,12 +217,17 @@ class Toolbox:
         return bool(self.tools)
 
     async def run(
-        self, calls: Sequence[ToolCall], seconds: float, done: Callable[[CallOutcome], None]
+        self,
+        calls: Sequence[ToolCall],
+        seconds: float,
+        done: Callable[[CallOutcome], None],
+        around: Callable[[ToolCall], AbstractContextManager[object]] = lambda _: nullcontext(),
     ) -> list[CallOutcome]:
         """Run the calls concurrently where they may, and return the outcomes in order. An error becomes an outcome."""
 
         async def run_one(call: ToolCall) -> CallOutcome:
-            outcome = await self._run(call, self._timeout(call, seconds))
+            with around(call):
+                outcome = await self._run(call, self._timeout(call, seconds))
             done(outcome)
             return outcome
 

@@ -18,7 +18,7 @@ from palaver.errors import (
     ModelUnavailable,
     RateLimited,
 )
-from palaver.models.provider_client import ProviderClient
+from palaver.models.provider_client import ProviderClient, trace_options
 from palaver.models.response_parsing import call_of, retry_after, with_settings
 from palaver.ports.models import (
     INSTRUCTIONS_CACHE,
@@ -98,7 +98,9 @@ class AnthropicMessages(ProviderClient[anthropic.AsyncAnthropic]):
         return {"max_tokens": MAX_TOKENS, **with_settings(body, settings)}
 
     async def _read_whole(self, body: JsonObject) -> AsyncGenerator[ModelEvent]:
-        answer = cast(JsonObject, await self._clients.get().post(PATH, body=body, cast_to=object))
+        answer = cast(
+            JsonObject, await self._clients.get().post(PATH, body=body, cast_to=object, options=trace_options())
+        )
         yield Started(answer["id"], answer.get("model"))
         for block in answer["content"]:
             if block["type"] == "text":
@@ -115,7 +117,9 @@ class AnthropicMessages(ProviderClient[anthropic.AsyncAnthropic]):
         """Read the events as plain JSON: making the SDK's own types costs more than everything else, for each token."""
         parser = _StreamParser()
         kind = anthropic.AsyncStream[object]
-        stream: Any = await self._clients.get().post(PATH, body=body, cast_to=object, stream=True, stream_cls=kind)
+        stream: Any = await self._clients.get().post(
+            PATH, body=body, cast_to=object, stream=True, stream_cls=kind, options=trace_options()
+        )
         async with stream:
             async for event in stream:
                 for one in parser.parse(event):

@@ -6,12 +6,19 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from palaver.errors import ModelError
 from palaver.models.context_windows import window_of
 from palaver.ports.models import JsonObject, ModelEvent, ModelRequest
+from palaver.telemetry import trace_headers
+
+
+def trace_options() -> Any:
+    """Return options of an SDK's request that pass the trace on."""
+    headers = trace_headers()
+    return {"headers": headers} if headers else {}
 
 
 class SdkClient(Protocol):

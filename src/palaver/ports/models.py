@@ -216,6 +216,11 @@ class Extractor(Protocol):
         ...
 
 
+def provider_model(model: ChatModel) -> str:
+    """Return the provider's own name of a model: "gpt-5" for "openai:gpt-5"."""
+    return str(getattr(model, "model", model.name))
+
+
 class ChatModel(Protocol):
     """A model that streams answers.
 

@@ -40,6 +40,7 @@ from palaver.server.ops import health, logs
 from palaver.server.ops.metrics import Metrics
 from palaver.server.ops.shutdown import handle_signals
 from palaver.server.settings import PASSED_ON, ServerSettings
+from palaver.server.tracing import TracingMiddleware
 from palaver.server.web import docs_page, pages
 
 log = logging.getLogger("palaver.server")
@@ -176,6 +177,7 @@ def _middleware(settings: ServerSettings, metrics: Metrics) -> list[Middleware]:
         max_age=600,
     )
     return [
+        Middleware(TracingMiddleware),
         Middleware(RequestIdMiddleware, metrics),
         Middleware(HostOriginMiddleware, settings),
         *([cors] if settings.origins else []),

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from palaver.audit.seals import clean_sealing_key, seal_everything
 from palaver.conversations.internals import clock_of, engine_of, generation_of, models_of
+from palaver.conversations.open_options import TelemetryOptions
 from palaver.conversations.opener import open as open_store
 from palaver.conversations.store import Store
 from palaver.conversations.sweeper import Sweeper
@@ -28,8 +29,10 @@ from palaver.server.live.answers import Answers
 from palaver.server.live.channel import ChannelHub
 from palaver.server.model_settings import ModelSettings, models_file
 from palaver.server.ops.metrics import Metrics
+from palaver.server.ops.otlp import Exporters, make_exporters
 from palaver.server.ops.readiness import Readiness
 from palaver.server.settings import ServerSettings
+from palaver.telemetry import Telemetry
 
 log = logging.getLogger("palaver.server")
 START_SECONDS = 60.0  # an answer without a first event after this time is considered lost
@@ -76,6 +79,10 @@ class Services:
         return models_of(self.store)
 
     @property
+    def telemetry(self) -> Telemetry:
+        return generation_of(self.store).telemetry
+
+    @property
     def generate_settings(self) -> GenerateSettings:
         return generation_of(self.store).settings
 
@@ -93,25 +100,43 @@ class Services:
 
 
 @asynccontextmanager
+async def _exporters(settings: ServerSettings, metrics: Metrics) -> AsyncIterator[Exporters | None]:
+    """Export spans and metrics while the server runs, if its settings say so."""
+    if not settings.telemetry:
+        yield None
+        return
+    exporters = make_exporters(metrics.registry)
+    sending = asyncio.create_task(exporters.send_metrics_forever(), name="palaver-metrics")
+    try:
+        yield exporters
+    finally:
+        sending.cancel()
+        await asyncio.to_thread(exporters.close)  # sends what is left
+
+
+@asynccontextmanager
 async def open_services(settings: ServerSettings, metrics: Metrics | None = None) -> AsyncIterator[Services]:
     """Open the database and the services on it. Refuses to listen beyond loopback without keys or JWTs."""
     metrics = metrics or Metrics()
-    async with open_store(
-        settings.url,
-        files=settings.files,
-        scope=Scope.of(settings.tenant, None),
-        embedder=settings.embedder,
-        model=settings.model,
-        models=settings.models,
-        agents=settings.agents,
-        workspaces=settings.workspaces,
-        model_calls_per_day=settings.model_calls_per_day,
-        person=settings.person_options,
-        generate=settings.generate,
-        budgets=settings.budgets,  # type: ignore[arg-type]  # checked with the other settings
-        meter=metrics,
-        stream_lease=settings.stream_lease,
-    ) as store:
+    async with (
+        _exporters(settings, metrics) as exporters,
+        open_store(
+            settings.url,
+            files=settings.files,
+            scope=Scope.of(settings.tenant, None),
+            embedder=settings.embedder,
+            model=settings.model,
+            models=settings.models,
+            agents=settings.agents,
+            workspaces=settings.workspaces,
+            model_calls_per_day=settings.model_calls_per_day,
+            person=settings.person_options,
+            generate=settings.generate,
+            budgets=settings.budgets,  # type: ignore[arg-type]  # checked with the other settings
+            telemetry=TelemetryOptions(spans=exporters.tracing if exporters else None, meter=metrics),
+            stream_lease=settings.stream_lease,
+        ) as store,
+    ):
         if settings.needs_auth and not settings.has_jwt and not await engine_of(store).has_key():
             raise InvalidInput(
                 "host",

@@ -75,6 +75,7 @@ class ServerSettings:
     log_format: str = "text"  # or json, one object per line
     log_level: str = "info"
     metrics_token: str | None = field(default=None, repr=False)
+    telemetry: bool = False  # export spans and metrics by OTLP; the OTEL_… variables say where to
     ready_lag: float = 600.0  # how far background work may lag while the server is ready; 0: any
     # MCP
     mcp_forget: bool = False  # whether assistants may delete

@@ -18,7 +18,7 @@ from palaver.errors import (
     PreviousResponseMissing,
     RateLimited,
 )
-from palaver.models.provider_client import ProviderClient
+from palaver.models.provider_client import ProviderClient, trace_options
 from palaver.models.response_parsing import retry_after
 from palaver.ports.models import JsonObject
 
@@ -75,7 +75,9 @@ class OpenAIClient(ProviderClient[openai.AsyncOpenAI]):
 
     async def _post(self, path: str, body: Mapping[str, object]) -> JsonObject:
         """Send a request and return the response as plain JSON."""
-        return cast(JsonObject, await self._clients.get().post(path, body=body, cast_to=object))
+        return cast(
+            JsonObject, await self._clients.get().post(path, body=body, cast_to=object, options=trace_options())
+        )
 
     @asynccontextmanager
     async def _post_stream(self, path: str, body: Mapping[str, object]) -> AsyncIterator[AsyncIterator[JsonObject]]:
@@ -85,7 +87,9 @@ class OpenAIClient(ProviderClient[openai.AsyncOpenAI]):
         prompt and for each token of the response.
         """
         kind = openai.AsyncStream[object]
-        stream = await self._clients.get().post(path, body=body, cast_to=object, stream=True, stream_cls=kind)
+        stream = await self._clients.get().post(
+            path, body=body, cast_to=object, stream=True, stream_cls=kind, options=trace_options()
+        )
         async with stream:
             yield cast(AsyncIterator[JsonObject], aiter(stream))
 
