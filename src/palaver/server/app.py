@@ -85,9 +85,8 @@ def create_app(settings: ServerSettings, web: Path = pages.STATIC) -> FastAPI:
             app.state.services = services
             log.info("open, on %s", urlsplit(settings.url).scheme)
             stack.push_async_callback(mcp.close)
-            with handle_signals(services.begin_shutdown):
+            with handle_signals(services.drain):
                 yield
-            log.info("closing, with %d running answers", services.answers.count)
         log.info("closed")
 
     app = FastAPI(

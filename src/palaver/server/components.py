@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from palaver.audit.seals import clean_sealing_key, seal_everything
-from palaver.conversations.internals import clock_of, engine_of, generation_of, models_of
+from palaver.conversations.internals import clock_of, engine_of, generation_of, models_of, worker_of
 from palaver.conversations.open_options import TelemetryOptions
 from palaver.conversations.opener import open as open_store
 from palaver.conversations.store import Store
@@ -25,7 +26,7 @@ from palaver.models.registry import ModelRegistry
 from palaver.server.auth import Authenticator, Caller
 from palaver.server.compat.sdk_retries import REMEMBERED, RetriedRequests
 from palaver.server.errors import Refusal
-from palaver.server.live.answers import Answers
+from palaver.server.live.answers import ANSWER_JOB, Answers
 from palaver.server.live.channel import ChannelHub
 from palaver.server.model_settings import ModelSettings, models_file
 from palaver.server.ops.metrics import Metrics
@@ -50,6 +51,7 @@ class Services:
     model_settings: ModelSettings
     streams: Counter[str] = field(default_factory=Counter)  # open live streams, by caller
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+    deadline: float | None = None  # for running answers, by the monotonic clock, once the server is asked to stop
     retries: RetriedRequests[Any] = field(default_factory=RetriedRequests)
     recent_exchanges: BoundedDict[str, Any] = field(default_factory=lambda: BoundedDict(REMEMBERED))  # by id
     start_seconds: float = START_SECONDS
@@ -93,10 +95,29 @@ class Services:
         return frozenset({known.default, *known.names, *known.agents.values(), *known.workspaces.values()})
 
     def begin_shutdown(self) -> None:
-        """Disconnect live readers, so that the server can stop; answers get a moment longer. Called by a signal."""
+        """Take no new answers, live readers or background jobs. Live readers are sent elsewhere; answers go on."""
+        if self.deadline is None:
+            self.deadline = time.monotonic() + self.settings.shutdown_seconds - self.settings.closing_seconds
+            log.info("closing, with %d running answers", self.answers.count)
         self.readiness.closing = True
+        self.answers.is_closing = True
+        worker_of(self.store).jobs = {}  # those that are running end; the others are for other processes
         self.hub.close()
         self.closing.set()
+
+    async def drain(self) -> None:
+        """Stop taking work while the socket still listens, and let the running answers end, until one deadline."""
+        self.begin_shutdown()
+        least = asyncio.create_task(asyncio.sleep(min(self.settings.drain_seconds, self.settings.shutdown_seconds / 2)))
+        await self.answers.close(
+            self._seconds_left(),
+            ask_again=self.settings.interrupted_answers == "ask_again",
+            stop_seconds=self.settings.closing_seconds / 2,
+        )
+        await least
+
+    def _seconds_left(self) -> float:
+        return max(0.0, (self.deadline or 0.0) - time.monotonic())
 
 
 @asynccontextmanager
@@ -157,6 +178,9 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
             model_settings=ModelSettings(settings, models_of(store), models_file(settings)),
         )
         await services.model_settings.refresh()
+        if settings.interrupted_answers == "ask_again":
+            worker = worker_of(store)
+            worker.jobs = {**worker.jobs, ANSWER_JOB: services.answers.answer_again(store)}
         tasks = [asyncio.create_task(_seal_periodically(services), name="palaver-sealer")]
         if settings.sweep_every:
             sweeper = Sweeper(store, settings.sweep_every, settings.retention_minutes, every_tenant=True)
@@ -165,7 +189,7 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
             yield services
         finally:
             services.begin_shutdown()
-            await services.answers.close(settings.shutdown_seconds)
+            await services.answers.close(services._seconds_left())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -82,6 +82,8 @@ class RequestIdMiddleware:
                 for name, value in SAFE_HEADERS.items():
                     headers.setdefault(name, value)
                 headers.setdefault("Cache-Control", "no-store")
+                if _is_closing(scope):
+                    headers["Connection"] = "close"  # so that the client's next request goes to another process
             await send(message)
 
         try:
@@ -95,6 +97,11 @@ class RequestIdMiddleware:
         finally:
             self.metrics.request(scope["method"], _route_pattern(scope), status, waited)
             _log_request(scope, id, status, time.perf_counter() - began)
+
+
+def _is_closing(scope: Scope) -> bool:
+    services = getattr(scope["app"].state, "services", None) if "app" in scope else None
+    return services is not None and services.readiness.closing
 
 
 def _log_request(scope: Scope, id: str, status: int, seconds: float) -> None:

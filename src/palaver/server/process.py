@@ -39,7 +39,7 @@ async def serve(settings: ServerSettings) -> bool:
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=round(settings.shutdown_seconds),
+        timeout_graceful_shutdown=max(1, round(settings.closing_seconds / 2)),
         timeout_worker_healthcheck=STARTING,
         h11_max_incomplete_event_size=MAX_HEADERS,
     )

@@ -23,6 +23,8 @@ PORT = 8484
 MEGABYTE = 1_000_000
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 LOG_FORMATS = ("text", "json")
+INTERRUPTED = ("keep", "ask_again")
+CLOSING_SHARE, LONGEST_CLOSING = 0.2, 2.0  # of `shutdown_seconds`, for connections and the database to close
 LOG_LEVELS = ("debug", "info", "warning", "error")
 # Fields of requests under /v1 that Palaver reads itself, or that make a provider run tools: never passed as they are.
 RESERVED_FIELDS = frozenset(
@@ -69,7 +71,9 @@ class ServerSettings:
     heartbeat: float = 15.0
     ticket_seconds: float = 60.0
     ticket_secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
-    shutdown_seconds: float = 10.0
+    shutdown_seconds: float = 10.0  # from SIGTERM to the exit
+    drain_seconds: float = 1.0  # for which the socket listens at least, after SIGTERM; half of shutdown_seconds at most
+    interrupted_answers: str = "keep"  # what was said so far; or ask_again: another process answers anew
     stream_lease: float = STREAM_LEASE
     # operations
     log_format: str = "text"  # or json, one object per line
@@ -118,6 +122,11 @@ class ServerSettings:
         return {"mode": mode} if self.needs_auth else {"mode": mode, "default_person": LOCAL_USER}
 
     @property
+    def closing_seconds(self) -> float:
+        """How long closing takes, after the answers have ended."""
+        return min(LONGEST_CLOSING, self.shutdown_seconds * CLOSING_SHARE)
+
+    @property
     def has_jwt(self) -> bool:
         return bool(self.jwt_secret or self.jwks)
 
@@ -147,6 +156,12 @@ class ServerSettings:
             raise InvalidInput("log_level", f"must be one of {', '.join(LOG_LEVELS)}")
         if self.metrics_token is not None and len(self.metrics_token) < 32:
             raise InvalidInput("metrics_token", "must be at least 32 characters long")
+        if self.shutdown_seconds <= 0:
+            raise InvalidInput("shutdown_seconds", "must be more than 0")
+        if self.drain_seconds < 0:
+            raise InvalidInput("drain_seconds", "must be 0 or more")
+        if self.interrupted_answers not in INTERRUPTED:
+            raise InvalidInput("interrupted_answers", f"must be one of {', '.join(INTERRUPTED)}")
         if not 0 <= self.sweep_every < 86_400:
             raise InvalidInput("sweep_every", "must be less than 86400 seconds; 0: never")
         if self.retention_minutes is not None and not self.retention_minutes > 0:

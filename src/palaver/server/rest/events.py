@@ -52,7 +52,8 @@ async def follow_conversation(
 
     `append`, `open`, `delta`, `commit`, `abort` are about turns; other frames have the kinds of the log. The `delta`
     frames of a turn make up its text; `commit` and `abort` have the whole turn. `reset` means that the position is not
-    in this log: read the turns again. `gone`, `denied` and `closing` are the last frame of a stream.
+    in this log: read the turns again. `gone`, `denied` and `closing` are the last frame of a stream. After `closing`,
+    connect again with the `id:` of the last frame, or with `after` as its data says.
     """
     services.check_stream_limit(caller)
     feed = _Feed(services, caller, talk)
@@ -124,7 +125,7 @@ class _Feed:
                 async for sent in channel.follow_while(self.point, silence, self.check):
                     yield sent
         except (Closed, EngineUnavailable):  # the client resumes here, with another process or later
-            yield Frame("closing", self.point.n, {}), str(self.point)
+            yield Frame("closing", self.point.n, {"after": str(self.point)}), str(self.point)
         except Gone:
             yield Frame("gone", self.point.n, {}), str(self.point)
         except (NotFound, Refusal):

@@ -31,7 +31,7 @@ from palaver.server.dependencies import (
     sent_fields,
 )
 from palaver.server.live import sse
-from palaver.server.live.answers import Answer
+from palaver.server.live.answers import Answer, ServerStopping
 from palaver.server.rest import schemas
 from palaver.server.rest.turns import find_attachments, find_question
 
@@ -122,6 +122,8 @@ async def _answer_frames(talk: Conversation, answer: Answer) -> AsyncIterator[by
                 yield sse.frame("done", await _final_body(talk, event.turn))
             else:
                 yield encode_event(event)
+    except ServerStopping as problem:
+        yield sse.frame("closing", {"detail": str(problem), "events": events})
     except PalaverError as problem:
         yield sse.frame("error", http_errors.problem_body(problem))
 
