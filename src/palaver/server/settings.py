@@ -73,7 +73,7 @@ class ServerSettings:
     ticket_secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
     shutdown_seconds: float = 10.0  # from SIGTERM to the exit
     drain_seconds: float = 1.0  # for which the socket listens at least, after SIGTERM; half of shutdown_seconds at most
-    interrupted_answers: str = "keep"  # what was said so far; or ask_again: another process answers anew
+    interrupted_answers: str = "keep"  # what was said so far; or ask_again: another process answers again
     stream_lease: float = STREAM_LEASE
     # operations
     log_format: str = "text"  # or json, one object per line

@@ -200,7 +200,7 @@ class Answers:
     async def close(self, seconds: float, *, ask_again: bool = False, stop_seconds: float = STOP_SECONDS) -> None:
         """Let answers finish. After `seconds`, keep the text of the others as it is, and cancel what is left.
 
-        With `ask_again`, another process answers their questions anew; the text so far is an aborted turn.
+        With `ask_again`, another process answers their questions again; the text so far is an aborted turn.
         """
         await self._wait(seconds)
         for answer in tuple(self._running):
