@@ -7,9 +7,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from palaver.errors import InvalidInput, MissingExtra
 from palaver.models.offline import embedder
@@ -258,3 +261,71 @@ assert "onnxruntime" in sys.modules
 def test_another_thread_may_import_numpy_at_the_same_moment() -> None:
     """Onnxruntime imports a part of numpy from its middle: two threads inside of it would each find half a module."""
     subprocess.run([sys.executable, "-c", NUMPY_FIRST], check=True)
+
+
+# ---- without onnxruntime -------------------------------------------------------------------------------------------
+
+ODD_TEXTS = [
+    "", "Hello.", "naïve café Ångström", "日本語のテキスト", "中文abc", "emoji 😀 test", "a\tb\nc", "[MASK] in [SEP] x",
+    "x" * 300, "Größe straße", "don't stop—now…", "हिन्दी में", "\u200bzero\u00a0width", "İstanbul", "ﬁne ½", "\ud800",
+    "word " * 600,
+]  # fmt: skip
+
+
+def numpy_model() -> Any:
+    from palaver.models.offline.embedder import _NumpyModel
+
+    return _NumpyModel.load(read_checked(RECALL_MINILM.weights), read_checked(RECALL_MINILM.vocabulary))
+
+
+@pytest.mark.costly
+def test_numpy_computes_the_same_vectors(model: LocalEmbedder) -> None:
+    alone = numpy_model()
+    for text in ODD_TEXTS:
+        assert alone.vector(text) @ model.encode([text])[0] > 0.99999, text
+
+
+# Letters that both sides' tables of Unicode know.
+@given(st.text(st.characters(max_codepoint=0x2FFF, exclude_categories=("Cn", "Co", "Cs")), max_size=80))
+def test_words_are_split_as_the_library_does(text: str) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    from palaver.models.offline.wordpiece import WordPieces
+
+    vocabulary = read_checked(RECALL_MINILM.vocabulary)
+    if "expected" not in _pieces:
+        _pieces.update(expected=tokenizers.Tokenizer.from_buffer(vocabulary), ours=WordPieces(vocabulary))
+        _pieces["expected"].no_padding()
+    assert _pieces["ours"].encode(text, 10_000) == _pieces["expected"].encode(text).ids
+
+
+_pieces: dict[str, Any] = {}
+
+WITHOUT_RUNTIME = """
+import importlib.abc, sys
+
+class Hide(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in ("onnxruntime", "tokenizers"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Hide())
+import asyncio, palaver
+
+async def main():
+    async with palaver.open("memory:", user="ada") as store:
+        talk = await store.conversation("x")
+        await talk.append("user", "I adopted a greyhound called Comet.")
+        for n in range(20):
+            await talk.append("user", f"The weather report number {n} is dull.")
+        await store.settle()
+        hits = await talk.recall("Which pet do I have?", k=1)
+        assert "greyhound" in hits[0].turn.text, hits
+        assert hits[0].parts["dense"] > 0, hits
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.costly
+def test_a_plain_install_recalls_by_meaning() -> None:
+    subprocess.run([sys.executable, "-c", WITHOUT_RUNTIME], check=True)

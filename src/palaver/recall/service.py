@@ -174,7 +174,7 @@ class RecallService:
 
     def _describe(self, *, has_vector: bool) -> str:
         if self.embedder is None:
-            how = "none is in use" if embedder_available() else 'pip install "palaver[local]"'
+            how = "none is in use" if embedder_available() else "its files are missing: reinstall palaver"
             return f"by words alone: no embedder ({how})"
         if not has_vector:
             return f"by words alone: {self.embedder.name} could not answer"
