@@ -67,7 +67,7 @@ describe("settings", () => {
 
   it("that are not set are those of the server", () => {
     expect(rulesOf({ settings: {}, ttl: null })).toEqual({
-      retention: "full", redact: false, facts: false, ttl: null, strategy: "hierarchical", trigger_turns: 50,
+      person: "", retention: "full", redact: false, facts: false, ttl: null, strategy: "hierarchical", trigger_turns: 50,
       trigger_tokens: 8_000, summarizer_model: null,
     });
   });

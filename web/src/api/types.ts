@@ -124,8 +124,35 @@ export interface Settings {
   auth: { required: boolean; jwt: boolean };
   limits: { content_bytes: number; file_bytes: number; [name: string]: number };
   models: { default: string; names: string[]; manageable?: boolean };
+  /** Whether people are remembered across conversations. */
+  person?: "off" | "read" | "read-write";
   policies: string[];
   agents: string[];
+}
+
+/** An item of a person's memory. */
+export interface PersonItem {
+  id: string;
+  kind: "fact" | "preference" | "instruction" | "goal";
+  text: string;
+  subject: string | null;
+  status: "approved" | "proposed";
+  origin: string;
+  said_by: string | null;
+  learnt_at: string;
+  ended_at: string | null;
+  sources: { conversation: string; turn: string; said: string; title: string | null }[];
+}
+
+export interface BudgetLine {
+  kind: string;
+  name: string | null;
+  measure: string;
+  period: string;
+  limit: number;
+  used: number;
+  left: number;
+  resets_at: string | null;
 }
 
 export interface ManagedModel {

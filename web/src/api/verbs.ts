@@ -2,8 +2,8 @@
 
 import { call, headers, type Options, Problem, query, send, toProblem } from "./client";
 import type {
-  Attachment, Branch, Context, Conversation, ConversationPage, Fact, Fields, Found, Hit, LogEvent, ModelRequest,
-  ManagedModels, NoteList, Settings, Summary, Turn, TurnPage, UsageLine, Verified, WorkingMemory,
+  Attachment, Branch, BudgetLine, Context, Conversation, ConversationPage, Fact, Fields, Found, Hit, LogEvent, ModelRequest,
+  ManagedModels, NoteList, PersonItem, Settings, Summary, Turn, TurnPage, UsageLine, Verified, WorkingMemory,
 } from "./types";
 
 type Items<T> = { items: T[] };
@@ -23,6 +23,19 @@ export const testModel = (name: string) =>
   call<{ ok: boolean; problem: string | null; seconds: number }>("POST", `${API}/models/test`, { body: { name } });
 export const chooseDefaultModel = (name: string) => call<ManagedModels>("PUT", `${API}/models/default`, { body: { name } });
 export const listUsage = (since: string) => items<UsageLine>("GET", `${API}/usage${query({ since, limit: 1_000 })}`);
+
+export const listBudgets = () => items<BudgetLine>("GET", `${API}/budgets`);
+
+// ---- the memory of a person
+
+const ME = `${API}/people/me`;
+export const listPersonItems = (status: "approved" | "proposed" | "all" = "all") => items<PersonItem>("GET", `${ME}/facts${query({ status })}`);
+export const rememberOfPerson = (kind: string, text: string) => call<PersonItem>("POST", `${ME}/facts`, { body: { kind, text } });
+export const correctPersonItem = (id: string, text: string) => call<PersonItem>("PUT", `${ME}/facts/${id}`, { body: { text } });
+export const approvePersonItem = (id: string) => call<PersonItem>("POST", `${ME}/facts/${id}/approve`);
+export const dropPersonItem = (id: string) => call<void>("DELETE", `${ME}/facts/${id}`);
+export const exportPerson = () => call<Fields>("GET", `${ME}/export`);
+export const forgetPerson = () => call<void>("DELETE", ME);
 
 // ---- conversations
 

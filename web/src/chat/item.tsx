@@ -15,6 +15,7 @@ import { Thumbs } from "./thumbs";
 import { CopyButton } from "./copy";
 import { Files, RemovableFiles } from "./files";
 import { Markdown } from "./markdown";
+import { Remembered } from "./remembered";
 import { Sources } from "./sources";
 import { Steps } from "./tools";
 import { VersionPicker } from "./versions";
@@ -156,6 +157,7 @@ function Answer({ item, versions, thinking }: ItemProps) {
     <div aria-busy={isPending}>
       {item.turns.map((turn) => <Part key={turn.id} turn={turn} item={item} thinking={turn === last ? thinking : ""} />)}
       <Sources sources={sources} conversation={last.conversation} />
+      {!isPending && last.adapter && <Remembered turn={last.id} conversation={last.conversation} />}
       {!isPending && last.tool_calls.length === 0 && (
         <>
           <ContinueButton turn={last} />

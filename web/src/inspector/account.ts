@@ -7,6 +7,7 @@ export const KINDS: { [kind: string]: { name: string; about: string } } = {
   memory: { name: "Memory", about: "Notes and facts that were kept." },
   summaries: { name: "Summaries", about: "Older messages in short." },
   "omission note": { name: "Note on what is missing", about: "Tells the model that it does not see everything." },
+  person: { name: "About you", about: "What Palaver remembers of you from other conversations." },
   recent: { name: "Recent messages", about: "The end of the conversation, in full." },
   recalled: { name: "Recalled messages", about: "Earlier messages that fit yours, quoted with who said them and when." },
   current: { name: "Your message", about: "The message to answer. It is always sent in full." },

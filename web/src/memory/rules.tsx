@@ -11,12 +11,15 @@ import { useStore } from "../state/store";
 import { current } from "../state/current-conversation";
 import { showError, showMessage } from "../state/toasts";
 import type { TabProps } from "./panel";
-import { changesOf, RETENTIONS, type Rules as RulesOf, rulesOf, STRATEGIES, ttlChoices } from "./settings";
+import { changesOf, PERSON_MODES, RETENTIONS, type Rules as RulesOf, rulesOf, STRATEGIES, ttlChoices } from "./settings";
 
 const RETENTION: { [name: string]: [title: string, about: string] } = {
   full: ["Keep everything", "Messages stay until someone deletes them."],
   "audit-only": ["Keep fingerprints only", "Once messages are summarised, their text is deleted. A fingerprint stays, so a copy can still be verified."],
   ephemeral: ["Keep summaries only", "Once messages are summarised, their text is deleted for good, without a fingerprint."],
+};
+const PERSON: { [mode: string]: string } = {
+  "": "As on this server", "read-write": "Used here, and added to", read: "Used here, not added to", off: "Off: not used and not added to",
 };
 const STRATEGY: { [name: string]: [title: string, about: string] } = {
   hierarchical: ["Layered", "Short summaries, and summaries of those. Early history stays available, in less and less detail."],
@@ -51,6 +54,15 @@ function Form({ info }: { info: Conversation }) {
   };
   return (
     <form className="rules" onSubmit={(event) => void save(event)}>
+      <fieldset>
+        <legend>Your memory in this chat</legend>
+        <label className="field">
+          <span>What is remembered of you across chats</span>
+          <select aria-label="Your memory in this chat" value={rules.person} onChange={(event) => set({ person: event.target.value })}>
+            {PERSON_MODES.map((mode) => <option key={mode} value={mode}>{PERSON[mode]}</option>)}
+          </select>
+        </label>
+      </fieldset>
       <Choices legend="What is kept" names={RETENTIONS} about={RETENTION} value={rules.retention} onPick={(retention) => set({ retention })} />
       {rules.retention !== "full" && <p className="warning">Deleted text cannot be restored. Summaries, notes and facts stay.</p>}
       <fieldset>

@@ -12,7 +12,11 @@ export interface Compaction {
   summarizer_model: string | null;
 }
 
+export const PERSON_MODES = ["", "read-write", "read", "off"] as const;
+
 export interface Rules extends Compaction {
+  /** Memory across chats; "" is what the server does by default. */
+  person: string;
   retention: string;
   redact: boolean;
   facts: boolean;
@@ -27,6 +31,7 @@ export function compactionOf(settings: Fields): Compaction {
 export function rulesOf({ settings, ttl }: Pick<Conversation, "settings" | "ttl">): Rules {
   return {
     ...compactionOf(settings),
+    person: typeof settings.person === "string" ? settings.person : "",
     retention: typeof settings.retention === "string" ? settings.retention : "full",
     redact: settings.redact === true,
     facts: settings.facts === true,
@@ -37,10 +42,14 @@ export function rulesOf({ settings, ttl }: Pick<Conversation, "settings" | "ttl"
 /** Send only what has changed; settings unknown to this page are kept. */
 export function changesOf(info: Pick<Conversation, "settings" | "ttl">, rules: Rules): Fields {
   const before = rulesOf(info);
-  const { ttl, retention, redact, facts, ...compaction } = rules;
+  const { ttl, person, retention, redact, facts, ...compaction } = rules;
   const changes: Fields = {};
   if (ttl !== before.ttl) changes.ttl = ttl;
   const settings: Fields = { ...info.settings };
+  if (person !== before.person) {
+    if (person) settings.person = person;
+    else delete settings.person;
+  }
   if (retention !== before.retention) settings.retention = retention;
   if (redact !== before.redact) settings.redact = redact;
   if (facts !== before.facts) settings.facts = facts;

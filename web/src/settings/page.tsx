@@ -8,6 +8,7 @@ import { session } from "../state/session";
 import { useStore } from "../state/store";
 import { Appearance } from "./appearance";
 import { Data } from "./data";
+import { Instructions } from "../person/instructions";
 import { Models } from "./models";
 import { Usage } from "./usage";
 
@@ -22,6 +23,7 @@ export function SettingsPage() {
     <AppPage title="Settings">
       <Appearance />
       <Models settings={settings} />
+      <Instructions settings={settings} />
       <Usage />
       <Data />
       <section id="shortcuts" aria-labelledby="shortcuts-title">

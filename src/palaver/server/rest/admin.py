@@ -159,6 +159,7 @@ async def get_settings(services: ServicesDep, caller: CallerDep) -> Response:
                 "names": sorted(services.models),
                 "manageable": may_manage(services, caller),
             },
+            "person": settings.person_options["mode"],
             "policies": sorted(POLICIES),
             "agents": sorted(generation_of(services.store).agents),
         }

@@ -139,5 +139,6 @@ class Settings(ResponseBody):
     auth: Json
     limits: Json
     models: Json
+    person: str = Field(description="Whether persons are remembered across conversations: off, read or read-write.")
     policies: list[str]
     agents: list[str]
