@@ -1,8 +1,8 @@
 """How long one caller's large input holds up everybody else: `python -m bench.stalls [--server]`
 
 A ticker on the event loop wakes up every millisecond while an operation runs with 4.8 MB of text. The figures are the
-longest time between two ticks, and the most processor time of the whole process between two ticks, which does not grow
-when other programs keep the processors busy. With `--server`, a client asks `/healthz` again and again
+longest time between two ticks, and the most processor time of the loop's own thread between two ticks, which does
+not grow when other programs keep the processors busy. With `--server`, a client asks `/healthz` again and again
 while another one posts the text; the figure is the 99th percentile, next to that of an idle server.
 """
 
@@ -36,7 +36,7 @@ Operation = Callable[[Store, str], Awaitable[object]]
 
 
 class Ticker:
-    """The longest time between two ticks of the event loop, in milliseconds: on the clock, and of the processors."""
+    """The longest time between two ticks of the event loop, in milliseconds: on the clock, and of its own thread."""
 
     def __init__(self) -> None:
         self.longest = self.busiest = 0.0
@@ -45,10 +45,10 @@ class Ticker:
         return f"{self.longest:.0f} ({self.busiest:.0f})"
 
     async def run(self) -> None:
-        last, used = time.perf_counter(), time.process_time()
+        last, used = time.perf_counter(), time.thread_time()
         while True:
             await asyncio.sleep(0.001)
-            now, using = time.perf_counter(), time.process_time()
+            now, using = time.perf_counter(), time.thread_time()
             self.longest = max(self.longest, (now - last) * 1000)
             self.busiest = max(self.busiest, (using - used) * 1000)
             last, used = now, using
@@ -186,11 +186,21 @@ async def measure_loop(chosen: list[str]) -> None:
         print(f"| {operation.__name__.replace('_', ' ')} |", " | ".join(row), "|", flush=True)
 
 
+async def _warm_up(store: Store) -> None:
+    """Import what the operations import when they are first used."""
+    talk = await _redacted(store)
+    await talk.append("user", "Some words to warm up.")
+    async with talk.stream("assistant") as out:
+        await out.write("Some more.")
+    await talk.build_context(token_budget=1_000, message="Which words?")
+    await store.settle()
+
+
 async def _one(operation: Operation, text: str) -> Ticker:
     with TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/a.db"
         async with palaver.open(url, embedder=None, model="offline", worker=False) as store:
-            await (await store.conversation()).append("user", "warm up")
+            await _warm_up(store)
             async with ticking() as ticker:
                 try:
                     await operation(store, text)

@@ -237,6 +237,30 @@ async def test_an_upserted_summary_is_the_conversations(program: Opener, url: st
         await talk.verify()
 
 
+@pytest.mark.parametrize(
+    ("change", "row"),
+    [("summaries SET text = 'They owe a MILLION.'", "summary 0/0"),
+     ("working_memory SET memory = replace(memory, 'open', 'MILLION')", "working memory")],
+)  # fmt: skip
+async def test_what_hal_wrote_is_proved_like_our_own(
+    program: Opener, url: str, database: str, change: str, row: str
+) -> None:
+    """`verify` names the row that was changed by other means, and no context uses it."""
+    async with program() as by, palaver.open(url, tenant="acme", worker=False) as store:
+        await chat(by, 60)
+        await by.rows(UPSERT_SUMMARY, summary("They said 0 to 44.", 45))
+        await by.rows(UPSERT_MEMORY, json.dumps([memory(goals=["open the shop"], through_sequence=45)]))
+        talk = await store.find(KEY)
+        assert (await talk.verify()).derived == 2
+        villain = await asyncpg.connect(database)
+        await villain.execute(f"SET session_replication_role = replica; UPDATE palaver.{change}")
+        await villain.close()
+        with pytest.raises(palaver.VerificationFailed) as found:
+            await talk.verify()
+        assert found.value.row == row
+        assert "MILLION" not in (await talk.build_context(token_budget=250)).text
+
+
 async def test_contexts_hold_hals_summary(program: Opener, url: str) -> None:
     async with program() as by, palaver.open(url, tenant="acme", worker=False) as store:
         await chat(by, 60)
