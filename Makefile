@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest --durations=25
 QUICK := not slow and not costly and not postgres and not browser and not process and not server
 # Folders without a test that a quick run takes, and the plugin of the fuzzer: importing them takes seconds.
-WITHOUT := $(foreach path,e2e crash replication testing server/rest/test_openapi.py,--ignore=tests/$(path)) -p no:schemathesis
+WITHOUT := $(foreach path,e2e crash replication testing server/rest/test_openapi.py server/rest/test_openapi_all_checks.py,--ignore=tests/$(path)) -p no:schemathesis
 
 # Two environments with other people's clients, because some of them need an older version of the same package.
 CLIENTS := .venv-clients

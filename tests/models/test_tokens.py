@@ -89,6 +89,7 @@ PIECES = st.one_of(
 )
 
 
+@pytest.mark.costly
 @given(st.lists(PIECES, max_size=12).map("".join), st.sampled_from(["o200k_base", "cl100k_base"]))
 @example("a b  c", "o200k_base")
 @example("the\n", "o200k_base")

@@ -282,6 +282,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.costly
 async def test_every_tool_for_every_caller(subtests: pytest.Subtests) -> None:
     options: Any = {"tenant": "acme", "user": "ada", "embedder": "none", "worker": False}
     async with palaver.open("memory:", **options) as store:
@@ -364,6 +365,7 @@ LIBRARY: dict[str, Callable[[Store, Conversation, palaver.Turn], Any]] = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("on_this_machine")
 async def test_every_verb_for_every_caller(database_url: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
     """On both engines. The library refuses by the table, before anything is stored."""

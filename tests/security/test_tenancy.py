@@ -306,6 +306,43 @@ async def erases_nobody_elsewhere(store: Store, v: Victim) -> None:
         await denied(store.erase_user("ada"))
 
 
+def is_admin_of_the_victim(store: Store) -> bool:
+    """Budgets and memories of the whole tenant are for its admins."""
+    return "admin" in store.scope.rights and store.scope.tenant == OWNER.tenant
+
+
+async def reads_no_memory_of_others(store: Store, v: Victim) -> None:
+    subjects: dict[str, Callable[[Store], Any]] = {
+        "person": lambda one: one.person("ada"),
+        "subject": lambda one: one.subject("project", "apollo"),
+    }
+    for subject in () if is_admin_of_the_victim(store) else subjects.values():
+        await subject(v.store.scoped(Scope.of(OWNER.tenant, None))).remember(WORD)
+        try:
+            assert await subject(store).facts() == []
+        except (palaver.PermissionDenied, palaver.NotFound):
+            pass
+
+
+async def reads_no_budget_of_others(store: Store, v: Victim) -> None:
+    application = v.store.scoped(Scope.of(OWNER.tenant, None))
+    await application.set_budget("user", "ada", requests_per_day=200)
+    if "admin" in store.scope.rights or store.scope.user == "ada":
+        assert is_admin_of_the_victim(store) or await store.budgets(user="ada") == []
+    else:
+        await denied(store.budgets(user="ada"))
+
+
+async def sets_no_budget_of_others(store: Store, v: Victim) -> None:
+    if is_admin_of_the_victim(store):
+        return
+    if "admin" in store.scope.rights:
+        await store.set_budget("user", "ada", requests_per_day=1)
+    else:
+        await denied(store.set_budget("user", "ada", requests_per_day=1))
+    assert [line.limit for line in await v.store.budgets()] == [200]
+
+
 async def denied(work: Awaitable[Any]) -> None:
     with pytest.raises(palaver.PermissionDenied):
         await work
@@ -333,6 +370,10 @@ STORE_CASES: dict[str, Callable[[Store, Victim], Awaitable[None]]] = {
     # These leave conversations of the stranger's own behind, and the last one removes some of them.
     "restore": brings_in_a_copy_of_its_own,
     "conversation": gets_another_one,
+    "budgets": reads_no_budget_of_others,
+    "set_budget": sets_no_budget_of_others,
+    "person": reads_no_memory_of_others,
+    "subject": reads_no_memory_of_others,
     "erase_user": erases_nobody_elsewhere,
 }
 # Not about anybody's conversation: they take a scope, check a value, or do what was put off for the whole file.

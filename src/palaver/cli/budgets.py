@@ -37,7 +37,8 @@ async def show(call: Call, key: Key = None) -> None:
     async with existing(call) as store:
         lines = await store.scoped(Scope.of(store.scope.tenant, None)).budgets(user=call.user, key=key)
     if call.as_json:
-        emit([{**wire(line), "left": line.left} for line in lines])
+        for line in lines:
+            emit({**wire(line), "left": line.left})
     elif not lines:
         say("No budget is set here. The defaults of a server are in its settings.")
     else:

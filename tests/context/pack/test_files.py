@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -103,12 +104,14 @@ CHAR_OPTIONS = st.builds(
 quick = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
+@pytest.mark.costly
 @quick
 @given(materials_with_files(), OPTIONS)
 def test_no_context_with_files_is_over_budget_and_each_file_has_a_state(material, options):
     check(material, options, COUNT)
 
 
+@pytest.mark.costly
 @quick
 @given(materials_with_files(), CHAR_OPTIONS)
 def test_nor_is_one_whose_budget_is_in_characters(material, options):

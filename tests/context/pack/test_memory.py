@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -61,6 +62,7 @@ def check(material: Material, context: Context) -> None:
     assert (f"({len(left_out)} standing wishes did not fit: " in system) == bool(left_out)
 
 
+@pytest.mark.costly
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(materials(), st.integers(1_000, 16_000), st.sampled_from(["balanced", "recall-heavy"]))
 def test_each_is_shown_or_named(material: Material, budget: int, policy: str) -> None:

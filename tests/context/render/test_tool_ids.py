@@ -100,6 +100,7 @@ PROGRAMS = (
 )
 
 
+@pytest.mark.costly
 @quick
 @given(*PROGRAMS)
 def test_every_context_is_acceptable_to_every_provider(
@@ -115,6 +116,7 @@ def test_the_same_for_many_histories(turns: list[Turn], policy: str, budget: int
     check_every_provider(pack(turns, policy, budget, instructions))
 
 
+@pytest.mark.costly
 @quick
 @given(odd_histories())
 def test_every_result_goes_to_its_own_call(turns: list[Turn]) -> None:

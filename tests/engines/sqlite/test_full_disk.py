@@ -12,6 +12,7 @@ import pytest
 import palaver
 from palaver import Conversation, Store
 from palaver.conversations.internals import engine_of
+from palaver.engines.sqlite.writer import WriterTuning
 from palaver.testing import HashEmbedder
 
 
@@ -23,6 +24,7 @@ async def full(small_disk: Path) -> AsyncIterator[tuple[Store, Conversation]]:
         talk = await store.conversation("k")
         await talk.append_many({"role": "user", "content": f"Turn {n}: the zebra has number {n}."} for n in range(60))
         await store.settle()
+        engine_of(store).writer.tuning = WriterTuning(chores_after_seconds=3_600)  # no quiet moment for the index
         await talk.append("user", "The last word is walrus.")
         with apsw.Connection(str(path)) as db:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -73,6 +75,7 @@ async def test_forget_on_a_full_disk_names_the_cause_and_can_be_finished(
     assert not any(b"walrus" in file.read_bytes() for file in small_disk.iterdir() if file.is_file())
 
 
+@pytest.mark.costly
 async def test_a_scrub_that_fails_after_the_commit_blames_the_disk_and_no_reader(
     tmp_path: Path, file_limit: Callable[[int | None], None]
 ) -> None:

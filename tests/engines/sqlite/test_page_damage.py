@@ -103,6 +103,7 @@ def check(original: Path, folder: Path, damages: list[tuple[str, str, int]]) -> 
 SHARED = {"deadline": None, "suppress_health_check": list(HealthCheck), "derandomize": True, "database": None}
 
 
+@pytest.mark.costly
 @settings(max_examples=6, **SHARED)  # type: ignore[arg-type]
 @given(damages=st.lists(DAMAGES, min_size=1, max_size=3))
 def test_any_damage_of_derived_data_is_survived_and_repaired(
