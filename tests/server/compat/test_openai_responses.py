@@ -514,3 +514,32 @@ def test_a_retry_of_items_stores_them_once(server: Running) -> None:
         url, count = f"/v1/conversations/{talk}/items", {"x-stainless-retry-count": "1"}
         assert client.post(url, json=body).json() == client.post(url, json=body, headers=count).json()
         assert len(client.get(url).json()["data"]) == 1
+
+
+def test_tools_that_run_on_the_server_are_items_of_the_response(settings: Any, provider: LoopbackProvider) -> None:
+    calls = [("search_conversations", {"query": "rain"}), ("search_conversations", {"wrong": 1})]
+    provider.script(Say("Let me look.", calls=calls), Say("No rain."), Say("Again."))
+    with running(settings(generate={"tools": ["search_conversations"]})) as server:
+        gpt = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+        kinds, done = [], []
+        with gpt.responses.stream(model="chat", input="Rain?", store=True) as stream:
+            for event in stream:
+                kinds.append(event.type)
+                if event.type == "response.output_item.done" and event.item.type == "mcp_call":
+                    done.append(event.item)
+            final = stream.get_final_response()
+        assert [one.type for one in final.output] == ["message", "mcp_call", "mcp_call", "message"]
+        assert [(one.name, one.server_label, one.status) for one in done] == [
+            ("search_conversations", "palaver", "completed"),
+            ("search_conversations", "palaver", "failed"),
+        ]
+        assert done[0].output is not None
+        assert done[1].error is not None
+        assert kinds.count("response.mcp_call.in_progress") == 2
+        assert (kinds.count("response.mcp_call.completed"), kinds.count("response.mcp_call.failed")) == (1, 1)
+        stored = gpt.responses.retrieve(final.id)
+        assert [one.type for one in stored.output] == [one.type for one in final.output]
+        # A client that sends all items back is understood: nothing is stored twice.
+        history: Any = [{"role": "user", "content": "Rain?"}, *(one.model_dump() for one in final.output)]
+        gpt.responses.create(model="chat", input=[*history, {"role": "user", "content": "Sure?"}], store=False)
+        assert [one["role"] for one in provider.bodies[-1]["messages"]][-1] == "user"

@@ -469,3 +469,17 @@ def test_a_context_may_be_for_an_earlier_question(client: httpx.Client, talk: st
     assert client.post(f"{talk}/context", json={"question": "0" * 26}).status_code == 404
     both = client.post(f"{talk}/context", json={"question": asked["id"], "message": "x"})
     assert (both.status_code, both.json()["field"]) == (422, "question")
+
+
+def test_an_answer_that_was_interrupted_stays_on_the_page_until_another_takes_its_place(
+    client: httpx.Client, talk: str
+) -> None:
+    ok(client.post(f"{talk}/turns", json={"role": "user", "content": "Go on"}))
+    cut = ok(client.post(f"{talk}/streams", json={"role": "assistant"}))["id"]
+    ok(client.post(f"{talk}/streams/{cut}/chunks", json={"n": 0, "text": "Half of it"}))
+    ok(client.post(f"{talk}/streams/{cut}/abort"))
+    shown = ok(client.get(f"{talk}/turns"))["items"]
+    assert [(one["content"], one["status"]) for one in shown] == [("Go on", "complete"), ("Half of it", "aborted")]
+    ok(client.post(f"{talk}/turns", json={"role": "assistant", "content": "All of it"}))
+    shown = ok(client.get(f"{talk}/turns"))["items"]
+    assert [one["content"] for one in shown] == ["Go on", "All of it"]

@@ -12,6 +12,7 @@ from typing import Any
 
 from palaver.core.identity import is_id
 from palaver.errors import TurnNotFound
+from palaver.generation.events import ToolDone
 from palaver.model import File, Image, Reasoning, Text, ToolCall, ToolResult, Turn, is_data
 from palaver.server.compat.request import (
     ClientMessage,
@@ -31,6 +32,7 @@ VERBATIM = "item"
 STATUSES = {"complete": "completed", "pending": "in_progress", "aborted": "incomplete"}
 INSTRUCTING = ("system", "developer")
 NUMBER = re.compile(r"[0-9]{1,9}")
+SERVER_LABEL = "palaver"  # of tools that ran on this server
 STORED = ("item_reference",)  # items that are stored already
 
 
@@ -132,9 +134,31 @@ def parse_items(items: object, field: str = "input") -> tuple[ClientMessage, ...
         kind = _item_type(item)
         if kind == "message" and item.get("role") in INSTRUCTING:
             continue
-        if kind not in STORED:
+        if kind not in STORED and not is_own_tool(item):
             _add_message(said, _parse_item(item, kind, field))
     return tuple(said)
+
+
+def tool_item(turn: str, n: int, call: ToolCall, done: ToolDone | None) -> Item:
+    """Return a call of a tool that ran on this server: the protocol has items for tools of remote servers."""
+    text = None if done is None else result_text(done.content)
+    failed = done is not None and done.is_error
+    return {
+        "id": f"mcp_{turn}_{n}",
+        "type": "mcp_call",
+        "name": call.name,
+        "arguments": arguments_text(call.arguments),
+        "server_label": SERVER_LABEL,
+        "approval_request_id": None,
+        "output": None if failed else text,
+        "error": {"type": "mcp_tool_execution_error", "content": text} if failed else None,
+        "status": "in_progress" if done is None else "failed" if failed else "completed",
+    }
+
+
+def is_own_tool(item: Mapping[str, object]) -> bool:
+    """Return whether an item that a client sends back is a call of a tool of this server, which is stored already."""
+    return item.get("type") == "mcp_call" and item.get("server_label") == SERVER_LABEL
 
 
 def _item_type(item: Mapping[str, object]) -> Any:

@@ -35,6 +35,7 @@ Cursor = Annotated[str | None, Query(max_length=512, min_length=1, description="
 Names = Annotated[list[schemas.Name] | None, Query(min_length=1, max_length=100)]
 Roles = Annotated[list[schemas.Role] | None, Query(min_length=1)]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="At most 1,000.")]
+INTERRUPTED = 10  # latest turns among which interrupted answers are searched
 
 
 async def find_attachments(
@@ -95,7 +96,11 @@ async def list_turns(
     role: Roles = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """List the latest turns of the active view, oldest first. `older` and `newer` lead to the pages around it."""
+    """List the latest turns of the active view, oldest first. `older` and `newer` lead to the pages around it.
+
+    Answers that were interrupted at the end of the thread follow, with the status `aborted`, until another answer or
+    message takes their place.
+    """
     found = await talk.history(
         limit + 1,
         before=before,
@@ -119,6 +124,9 @@ async def list_turns(
     newer = page_path(request, after=turns[-1].id, before=None) if turns and ((more and after) or before) else None
     if more and after is None:
         older = page_path(request, before=turns[0].id)
+    is_newest = newer is None and until is None and participant is None and role is None and not include_superseded
+    if is_newest:
+        found = [*found, *await _interrupted_answers(talk, turns)]
     body = {
         "items": [wire.turn(one) if isinstance(one, Turn) else wire.plain(one) for one in found],
         "older": older,
@@ -181,3 +189,12 @@ def find_question(turns: list[Turn], answer: Turn) -> Turn:
         if turn.role == "user" and (turn.id == asked or asked is None):
             return turn
     raise InvalidInput("turn", "answers no user turn that is in the active view")
+
+
+async def _interrupted_answers(talk: Conversation, turns: list[Turn]) -> list[Turn]:
+    """Return what people read of answers that were interrupted after the last turn of the active view."""
+    last = turns[-1] if turns else None
+    if last is None or last.role == "assistant" or talk.info.next_seq <= last.seq + 1:
+        return []
+    latest = await talk.history(INTERRUPTED, include_superseded=True)
+    return [one for one in latest if one.seq > last.seq and one.status == "aborted" and one.text]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from palaver.generation.events import Answered, ToolsPlanned, TurnOpened
+from palaver.generation.events import Answered, ToolDone, ToolsPlanned, TurnOpened
 from palaver.model import ToolCall, Turn
 from palaver.ports.models import JsonObject, ReasoningDelta, TextDelta
 from palaver.server.compat import openai_items
@@ -36,6 +36,9 @@ class ResponseFrames:
     _turn: str = ""
     _text: list[str] | None = None  # of the open message
     _thought: list[str] | None = None
+    _round: ToolsPlanned | None = None  # of tools that run on the server
+    _done: dict[str, ToolDone] = field(default_factory=dict)
+    _first_tool: int = 0
 
     # ---- the object
 
@@ -73,10 +76,45 @@ class ResponseFrames:
         if isinstance(event, TextDelta):
             return self._output_delta(event.text)
         if isinstance(event, ToolsPlanned):
-            return self._close_open()
+            return [*self._close_open(), *self._begin_tools(event)]
+        if isinstance(event, ToolDone):
+            return self._end_tools(event)
         if isinstance(event, Answered):
             return self._finish(event)
         return self._interrupted() if isinstance(event, Interrupted) else []
+
+    def _begin_tools(self, event: ToolsPlanned) -> list[Any]:
+        """Encode the calls that run on the server."""
+        self._round, self._done, frames = event, {}, list[Any]()
+        self._first_tool = len(self.output)
+        for n, call in enumerate(event.calls):
+            item = openai_items.tool_item(event.turn.id, n, call, None)
+            self.output.append(item)
+            at = {"item_id": item["id"], "output_index": len(self.output) - 1}
+            frames += [
+                self._item("added", {**item, "arguments": ""}),
+                self._frame("mcp_call.in_progress", **at),
+                self._frame("mcp_call_arguments.delta", **at, delta=item["arguments"]),
+                self._frame("mcp_call_arguments.done", **at, arguments=item["arguments"]),
+            ]
+        return frames
+
+    def _end_tools(self, event: ToolDone) -> list[Any]:
+        """Encode the results of a round once all are there: in the order of the calls, the same in every replay."""
+        self._done[event.call.id] = event
+        if self._round is None or any(call.id not in self._done for call in self._round.calls):
+            return []
+        frames: list[Any] = []
+        for n, call in enumerate(self._round.calls):
+            place = self._first_tool + n
+            item = openai_items.tool_item(self._round.turn.id, n, call, self._done[call.id])
+            self.output[place] = item
+            frames += [
+                self._frame(f"mcp_call.{item['status']}", item_id=item["id"], output_index=place),
+                self._frame("output_item.done", output_index=place, item=item),
+            ]
+        self._round = None
+        return frames
 
     def _encode_compaction(self, turn: Turn) -> list[Any]:
         """Encode the compaction of the thread that was made before the first turn of an answer."""
