@@ -43,7 +43,8 @@ BEGIN
     AND (find_damage.conversation IS NULL OR c.id = find_damage.conversation);
 END $$;
 
--- missing_memory: how many rows are missing in the memory of a conversation, by table; NULL when none is
+-- missing_memory: how many rows are missing in the memory of a conversation, by table; NULL when none is. Every context asks:
+-- gaps between summaries are only looked for where their spans do not add up
 CREATE OR REPLACE FUNCTION palaver.missing_memory(c palaver.conversations) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
   SELECT json_object_agg(found.name, found.missing)::text FROM (VALUES
@@ -51,7 +52,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
       - (SELECT count(*) FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid)),
     ('working_memory', (SELECT d.memories FROM derived_counts d WHERE d.tenant = c.tenant AND d.cid = c.cid)
       - (SELECT count(*) FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid)),
-    ('summaries', (SELECT count(*) FROM gaps(c.tenant, c.cid, c.summarized_position) WHERE c.summarized_position > 0))
+    ('summaries', CASE WHEN c.summarized_position > (SELECT coalesce(sum(s.through_seq - s.from_seq), 0) FROM summaries s
+        WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.level = 0)
+      THEN (SELECT count(*) FROM gaps(c.tenant, c.cid, c.summarized_position)) ELSE 0 END)
   ) AS found (name, missing) WHERE found.missing > 0
 $$;
 
