@@ -16,6 +16,7 @@ from palaver import model
 from palaver.context.render import name_of, one_line, turn_text
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import components_of, counter_of, generation_of
+from palaver.conversations.note_files import NoteFiles
 from palaver.conversations.store import Store
 from palaver.core.identity import is_id
 from palaver.core.quotes import BY_MCP, MCP_MARK, THROUGH_MCP
@@ -243,6 +244,34 @@ async def remember(store: Store, given: schemas.Remember) -> ToolAnswer:
     return ToolAnswer(f"Kept in {schemas.headline(talk.info)} as turn {turn.id}.", value)
 
 
+async def notes(store: Store, given: schemas.Notes) -> ToolAnswer:
+    """Read and edit note files under /memories, which are kept between conversations: plans, findings, preferences.
+
+    Look at /memories before a task, and note what will matter later. Earlier versions are kept; delete is for good.
+    """
+    subject = ("project", given.project) if given.project else ("person", store.scope.user or ASSISTANT)
+    files = NoteFiles(store, *subject, metadata=MARK)
+    text = await _run_command(files, given)
+    shown = quote_lines(text.split("\n")) if given.command == "view" else text
+    return ToolAnswer(shown, schemas.NotesResult(command=given.command, path=given.path, text=text))
+
+
+async def _run_command(files: NoteFiles, given: schemas.Notes) -> str:
+    match given.command:
+        case "view":
+            return await files.view(given.path)
+        case "create":
+            return await files.create(given.path, given.text)
+        case "str_replace":
+            return await files.str_replace(given.path, given.old_text, given.text)
+        case "insert":
+            return await files.insert(given.path, given.line, given.text)
+        case "delete":
+            return await files.delete(given.path)
+        case "rename":
+            return await files.rename(given.path, given.new_path)
+
+
 async def append(store: Store, given: schemas.Append) -> ToolAnswer:
     """Store one turn of a conversation, word for word. It is on disk when the call returns."""
     if given.role == SYSTEM:  # refused before a conversation is created
@@ -324,6 +353,8 @@ def _tool(verbs: str, handler: Any, takes: Any, answers: Any, title: str, **more
 TOOLS: tuple[McpTool, ...] = (
     _tool("Conversation.recall", recall, schemas.Recall, schemas.Recalled, "Recall"),
     _tool("Conversation.remember", remember, schemas.Remember, schemas.Remembered, "Remember", rights=(READ, WRITE)),
+    _tool("Store.conversation Conversation.append Conversation.forget", notes, schemas.Notes, schemas.NotesResult,
+          "Note files", rights=(READ, WRITE), destructive=True),
     _tool("Store.search", search_conversations, schemas.SearchConversations, schemas.Matches, "Search conversations"),
     _tool("Conversation.append Store.conversation", append, schemas.Append, schemas.Appended, "Append a turn",
           rights=(READ, WRITE)),
