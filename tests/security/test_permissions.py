@@ -277,6 +277,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "remember": {"text": "x", "conversation": "k"},
     "search_conversations": {"query": "x"},
     "about_person": {},
+    "notes": {"command": "view", "path": "/memories"},
+    "delete_notes": {"path": "/memories/x"},
     "append": {"role": "user", "text": "x", "conversation": "k"},
     "forget": {"whole_conversation": True, "conversation": "k"},
 }

@@ -20,6 +20,7 @@ from palaver.cli import (
     export_import,
     facts,
     forget,
+    hook,
     keys,
     ls,
     mcp,
@@ -64,6 +65,7 @@ __all__ = [
     "export_import",
     "facts",
     "forget",
+    "hook",
     "keys",
     "ls",
     "mcp",
@@ -90,7 +92,7 @@ __all__ = [
 
 # Order of the help page: commands for beginners first.
 ORDER = (
-    "chat", "serve", "mcp", "ls", "show", "search", "branches", "attachments", "attachment", "append", "attach",
+    "chat", "serve", "mcp", "hook", "ls", "show", "search", "branches", "attachments", "attachment", "append", "attach",
     "rename", "settings", "explain", "requests", "recall", "eval", "summaries", "compact", "memory", "facts", "person",
     "tail", "audit", "export", "import", "backup", "restore", "forget", "reset", "erase-user", "verify", "stats",
     "doctor", "migrate", "sweep", "archive", "worker", "reindex",

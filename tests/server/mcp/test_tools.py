@@ -42,7 +42,7 @@ async def test_hints_tell_readers_from_writers_and_what_destroys(client: Calls) 
     hints = {one.name: one.annotations for one in (await client.list_tools()).tools}
     reading = {name for name, hint in hints.items() if hint.read_only_hint}
     assert reading == {"recall", "search_conversations", "history", "build_context", "about_person"}
-    assert {name for name, hint in hints.items() if hint.destructive_hint} == {"forget"}
+    assert {name for name, hint in hints.items() if hint.destructive_hint} == {"forget", "delete_notes"}
     assert not hints["append"].idempotent_hint
 
 
@@ -271,3 +271,19 @@ async def test_a_context_follows_the_settings_of_its_conversation(client: Calls,
     await talk.append_many([{"role": "user", "content": f"We spoke of thing {n} at length."} for n in range(60)])
     assert (await call(client, "build_context", conversation="set"))["tokens"] <= 150
     assert (await call(client, "build_context", conversation="set", token_budget=2_000))["tokens"] > 150
+
+
+async def test_notes_are_kept_between_clients_and_marked(store: Store) -> None:
+    async with in_process(store, with_forget=True) as client:
+        await call(client, "notes", command="create", path="/memories/plan.md", text="Ship on Friday.")
+        await call(client, "notes", command="str_replace", path="/memories/plan.md", old_text="Friday", text="Monday")
+    async with in_process(store, with_forget=True) as client:
+        told = await call(client, "notes", command="view", path="/memories/plan.md")
+        assert "Ship on Monday." in told["text"]
+        found = await call(client, "recall", query="when do we ship?")
+        assert not found["pieces"] or found["pieces"][0]["through"] == "mcp"
+        refused = await client.call_tool("notes", {"command": "view", "path": "/etc/passwd"})
+        assert refused.is_error
+        gone = await call(client, "delete_notes", path="/memories/plan.md")
+        assert gone["text"] == "Successfully deleted /memories/plan.md"
+        assert "nothing" in (await call(client, "delete_notes", path="/memories/plan.md"))["text"]

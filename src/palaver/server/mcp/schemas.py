@@ -57,9 +57,9 @@ class Remember(Arguments):
 
 
 class Notes(Arguments):
-    command: Literal["view", "create", "str_replace", "insert", "delete", "rename"] = Field(
+    command: Literal["view", "create", "str_replace", "insert", "rename"] = Field(
         description="view a file or list a folder; create a file; str_replace a text that occurs once; insert a text "
-        "after a line; delete or rename a file or folder."
+        "after a line; rename a file or folder."
     )
     path: str = Field(max_length=512, description="A path under /memories, such as /memories/project.md.")
     text: str = Field("", max_length=1_000_000, description="Of create, insert and str_replace: the new text.")
@@ -67,6 +67,11 @@ class Notes(Arguments):
     line: int = Field(0, ge=0, description="Of insert: the line to insert after; 0 is the beginning.")
     new_path: str = Field("", max_length=512, description="Of rename.")
     project: Name | None = Field(None, description="The notes of this project; default: those of the caller.")
+
+
+class DeleteNotes(Arguments):
+    path: str = Field(max_length=512, description="A file or folder under /memories.")
+    project: Name | None = Field(None, description="Of the notes of this project; default: those of the caller.")
 
 
 class NotesResult(BaseModel):

@@ -247,13 +247,27 @@ async def remember(store: Store, given: schemas.Remember) -> ToolAnswer:
 async def notes(store: Store, given: schemas.Notes) -> ToolAnswer:
     """Read and edit note files under /memories, which are kept between conversations: plans, findings, preferences.
 
-    Look at /memories before a task, and note what will matter later. Earlier versions are kept; delete is for good.
+    Look at /memories before a task, and note what will matter later. Earlier versions are kept.
     """
-    subject = ("project", given.project) if given.project else ("person", store.scope.user or ASSISTANT)
-    files = NoteFiles(store, *subject, metadata=MARK)
-    text = await _run_command(files, given)
+    text = await _run_command(_note_files(store, given.project), given)
     shown = quote_lines(text.split("\n")) if given.command == "view" else text
     return ToolAnswer(shown, schemas.NotesResult(command=given.command, path=given.path, text=text))
+
+
+async def delete_notes(store: Store, given: schemas.DeleteNotes) -> ToolAnswer:
+    """Delete a note file or folder under /memories permanently, with its earlier versions. This cannot be undone."""
+    files = _note_files(store, given.project)
+    known = await files.files()
+    is_there = any(path == given.path or path.startswith(f"{given.path}/") for path in known)
+    text = await files.delete(given.path) if is_there else f"There is nothing at {given.path}."
+    return ToolAnswer(text, schemas.NotesResult(command="delete", path=given.path, text=text))
+
+
+def _note_files(store: Store, project: str | None) -> NoteFiles:
+    """Return the notes of a project, or of the caller; those of the application have no person."""
+    if project is not None:
+        return NoteFiles(store, "project", project, MARK)
+    return NoteFiles(store, model.PERSON, store.scope.user or "", MARK)
 
 
 async def _run_command(files: NoteFiles, given: schemas.Notes) -> str:
@@ -266,8 +280,6 @@ async def _run_command(files: NoteFiles, given: schemas.Notes) -> str:
             return await files.str_replace(given.path, given.old_text, given.text)
         case "insert":
             return await files.insert(given.path, given.line, given.text)
-        case "delete":
-            return await files.delete(given.path)
         case "rename":
             return await files.rename(given.path, given.new_path)
 
@@ -353,8 +365,10 @@ def _tool(verbs: str, handler: Any, takes: Any, answers: Any, title: str, **more
 TOOLS: tuple[McpTool, ...] = (
     _tool("Conversation.recall", recall, schemas.Recall, schemas.Recalled, "Recall"),
     _tool("Conversation.remember", remember, schemas.Remember, schemas.Remembered, "Remember", rights=(READ, WRITE)),
-    _tool("Store.conversation Conversation.append Conversation.forget", notes, schemas.Notes, schemas.NotesResult,
-          "Note files", rights=(READ, WRITE), destructive=True),
+    _tool("Store.conversation Conversation.append", notes, schemas.Notes, schemas.NotesResult, "Note files",
+          rights=(READ, WRITE)),
+    _tool("Conversation.forget", delete_notes, schemas.DeleteNotes, schemas.NotesResult, "Delete note files",
+          rights=(READ, WRITE), destructive=True, idempotent=True),
     _tool("Store.search", search_conversations, schemas.SearchConversations, schemas.Matches, "Search conversations"),
     _tool("Conversation.append Store.conversation", append, schemas.Append, schemas.Appended, "Append a turn",
           rights=(READ, WRITE)),

@@ -1,0 +1,13 @@
+"""Anthropic's memory tool over note files. Needs `pip install palaver[anthropic]`; no model is asked here."""
+
+import palaver
+from palaver.adapters.anthropic_memory import PalaverMemoryTool
+
+with palaver.sync.open("sqlite:///notes.db") as store:
+    tool = PalaverMemoryTool(store, "person", "ada")  # give it to client.beta.messages.tool_runner(tools=[tool], …)
+    for command in (
+        {"command": "create", "path": "/memories/food.md", "file_text": "Ada is allergic to peanuts.\n"},
+        {"command": "str_replace", "path": "/memories/food.md", "old_str": "peanuts", "new_str": "walnuts"},
+        {"command": "view", "path": "/memories/food.md"},
+    ):
+        print(tool.call(command))
