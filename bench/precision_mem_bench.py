@@ -23,7 +23,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 
 import palaver
-from palaver import Store
+from palaver import RecallHit, Store
 
 FLOOR = 0.35  # of a hit's relevance, as a share of the best one
 
@@ -47,15 +47,16 @@ class Beliefs:
         except palaver.ConversationNotFound:
             return []
         scopes = {scope} if isinstance(scope, str) else set(scope or ())
-        hits = [hit for hit in await talk.recall(query, limit * 4, include_facts=False) if hit.turn]
-        best = max((hit.score for hit in hits), default=0.0)
+        hits = [hit for hit in await talk.recall(query, limit * 4, include_facts=False) if _own_score(hit) > 0]
+        hits.sort(key=_own_score, reverse=True)
+        best = max(map(_own_score, hits), default=0.0)
         found: dict[str, dict[str, Any]] = {}
         for hit in hits:
             assert hit.turn is not None
             belief = hit.turn.metadata.get("belief", {})
             id, place = belief.get("beliefId"), belief.get("scope")
-            if id and hit.score >= self.floor * best and (not scopes or place in (None, *scopes)):
-                found.setdefault(str(id), {"id": str(id), "memory": hit.turn.text, "score": hit.score})
+            if id and _own_score(hit) >= self.floor * best and (not scopes or place in (None, *scopes)):
+                found.setdefault(str(id), {"id": str(id), "memory": hit.turn.text, "score": _own_score(hit)})
         return list(found.values())[:limit]
 
     async def reset(self) -> None:
@@ -63,6 +64,11 @@ class Beliefs:
         for info in page.items:
             if (info.key or "").startswith("bench/"):
                 await (await self.store.get(info.id)).forget()
+
+
+def _own_score(hit: RecallHit) -> float:
+    """Return the score without what a hit gets from its neighbours: these texts are not a conversation."""
+    return hit.parts.get("lexical", 0.0) + hit.parts.get("dense", 0.0) if hit.turn else 0.0
 
 
 def application(floor: float = FLOOR) -> Any:
