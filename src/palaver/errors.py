@@ -62,6 +62,28 @@ from __future__ import annotations
 class PalaverError(Exception):
     """Base of everything Palaver raises on purpose."""
 
+    @property
+    def http_status(self) -> int:
+        """The status with which a server replies to it."""
+        return _http(self)[0]
+
+    def to_problem(self) -> dict[str, object]:
+        """Return the error as problem details (RFC 9457), as the server sends it: no content, no path, no secret."""
+        status, slug = _http(self)
+        body: dict[str, object] = {
+            "type": PROBLEM_TYPE + slug,
+            "title": TITLES[status],
+            "status": status,
+            "error": type(self).__name__,
+        }
+        if isinstance(self, EngineError):  # its text may contain a path of the machine
+            return {**body, "detail": type(self).__doc__ or ""}
+        fields = {name: getattr(self, name) for name in SENT if getattr(self, name, None) is not None}
+        if isinstance(self, StreamSealed):
+            fields["turn_status"] = self.status
+        # `detail` has no hints for Python programs.
+        return {**body, "detail": getattr(self, "detail", None) or str(self), **fields}
+
 
 class InvalidInput(PalaverError, ValueError):
     """An argument is invalid. `field` names it, `problem` says what is wrong with it."""
@@ -478,3 +500,79 @@ class FilesNotConfigured(EngineError):
 
 class NotADatabase(EngineError):
     """The file is not a SQLite database. It was not changed."""
+
+
+# ---- over HTTP -----------------------------------------------------------------------------------------------------
+
+# The nearest class in an error's ancestry decides. The second value ends the problem's type URN.
+HTTP_STATUSES: dict[type[Exception], tuple[int, str]] = {
+    NotRedacted: (422, "not-redacted"),
+    InvalidInput: (422, "invalid-input"),
+    TooLarge: (413, "too-large"),
+    FileRefused: (415, "file-refused"),
+    BudgetTooSmall: (422, "budget-too-small"),
+    NotFound: (404, "not-found"),
+    Gone: (410, "gone"),
+    Conflict: (409, "conflict"),
+    AppendConflict: (409, "append-conflict"),
+    UpdateConflict: (409, "update-conflict"),
+    SettingsConflict: (409, "settings-conflict"),
+    IdempotencyConflict: (409, "idempotency-conflict"),
+    TurnSuperseded: (409, "turn-superseded"),
+    StreamSealed: (409, "stream-sealed"),
+    ConversationBusy: (409, "conversation-busy"),
+    QueueTimeout: (503, "queue-timeout"),
+    PermissionDenied: (403, "permission-denied"),
+    BudgetExceeded: (429, "budget-exceeded"),
+    CostBudgetExceeded: (402, "cost-budget-exceeded"),
+    PriceUnknown: (402, "price-unknown"),
+    StorageBudgetExceeded: (402, "storage-budget-exceeded"),
+    VerificationFailed: (500, "verification-failed"),
+    MissingExtra: (501, "missing-extra"),
+    ModelError: (502, "model-error"),
+    ModelRefused: (502, "model-refused"),
+    ModelUnavailable: (503, "model-unavailable"),
+    StoreClosed: (503, "unavailable"),
+    EngineError: (500, "database-error"),
+    EngineUnavailable: (503, "unavailable"),
+    DatabaseReadOnly: (503, "database-read-only"),
+    DatabaseFull: (507, "database-full"),
+    FilesNotConfigured: (500, "files-not-configured"),
+    PalaverError: (500, "error"),
+}
+TITLES: dict[int, str] = {
+    400: "Bad request",
+    401: "Not authenticated",
+    402: "Budget used up",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    406: "Not acceptable",
+    408: "Request timeout",
+    409: "Conflict",
+    410: "Gone",
+    412: "Precondition failed",
+    413: "Too large",
+    415: "Unsupported media type",
+    416: "Range not satisfiable",
+    421: "Misdirected request",
+    422: "Invalid input",
+    428: "Precondition required",
+    429: "Too many requests",
+    431: "Headers too large",
+    500: "Internal error",
+    501: "Not installed",
+    502: "Model error",
+    503: "Unavailable",
+    504: "Timeout",
+    507: "No space left",
+}
+# Attributes of an error that are sent to clients. None of them is content.
+SENT = ("field", "size", "limit", "unit", "needed", "budget", "expected", "found", "right", "extra", "turn", "by",
+         "conversation", "attachment", "model", "row", "media_type", "waited", "ahead",
+         "kind", "measure", "period", "used", "retry_after")  # fmt: skip
+PROBLEM_TYPE = "urn:palaver:problem:"
+
+
+def _http(error: PalaverError) -> tuple[int, str]:
+    return next(HTTP_STATUSES[kind] for kind in type(error).__mro__ if kind in HTTP_STATUSES)

@@ -706,8 +706,8 @@ def open(
 ) -> Store:
     """Open a database: `async with palaver.open(…) as store`, or `store = await palaver.open(…)` and `store.aclose()`.
 
-    - `url`: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:` (gone when it is closed), `postgresql://…` or
-      `supabase+https://…`.
+    - `url`: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:` (gone when it is closed), `postgresql://…`,
+      `supabase+https://…`, or `https://…`: a Palaver server, with `key=` from `palaver keys create`.
     - `tenant`, `user`: whose data this store sees. Without a user it is the application, which sees its whole tenant.
     - `scope`: a `Scope` in place of both, with rights and a visibility.
     - `model`: the model that answers where neither the call, the conversation, the agent nor the workspace names one.

@@ -22,7 +22,6 @@ from palaver.core.turn_options import TURN_FIELDS
 from palaver.files import archives, texts
 from palaver.generation.options import DECIDED, OWN_OPTIONS
 from palaver.recall import service
-from palaver.server.errors import status_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "library.md").read_text()
@@ -125,7 +124,7 @@ def test_every_error_is_there_with_its_status_over_http() -> None:
     told = {CODE.findall(first)[0]: rest for first, rest in rows("Errors")}
     assert list(told) == [one.__name__ for one in tree]
     for one in tree:
-        status, slug = status_of(one.__new__(one))
+        status, slug = errors._http(one.__new__(one))
         over_http = told[one.__name__].split(" | ")[0]
         assert over_http == ("202" if one is errors.ScrubPending else f"{status} `{slug}`")
 

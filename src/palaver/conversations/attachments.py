@@ -124,7 +124,7 @@ class AttachmentWriter:
     async def attach(self, data: bytes | Path | str, filename: str | None, media_type: str | None) -> Attachment:
         self.handle.require(WRITE)
         if isinstance(data, str):
-            media_type, data = _from_data_url(data, media_type)
+            media_type, data = split_data_url(data, media_type)
         elif isinstance(data, Path):
             filename = filename or data.name
             data = await asyncio.to_thread(data.read_bytes)
@@ -252,7 +252,7 @@ def _check_size(size: int) -> None:
         raise TooLarge("data", size=size, limit=MAX_FILE, unit="bytes")
 
 
-def _from_data_url(url: str, media_type: str | None) -> tuple[str | None, bytes]:
+def split_data_url(url: str, media_type: str | None) -> tuple[str | None, bytes]:
     """Split `data:image/png;base64,…` into its type and its bytes."""
     header, comma, body = url.partition(",")
     if not header.startswith("data:") or not comma:

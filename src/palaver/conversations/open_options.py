@@ -93,8 +93,8 @@ class DatabaseOptions(TypedDict, total=False):
     - `connect_timeout`, `command_timeout`: Postgres: seconds to connect (10) and for one call (60); in the URL, too.
     - `application_name`: Postgres: what `pg_stat_activity` shows for the connections; in the URL, too.
     - `pool`: Postgres: an `asyncpg.Pool` of the application, which is used and not closed.
-    - `key`: Supabase: the project's API key; by default the environment's SUPABASE_KEY.
-    - `token`: Supabase: the user's token, or a function that returns it.
+    - `key`: Supabase: the project's API key; by default the environment's SUPABASE_KEY. A Palaver server: a key of it.
+    - `token`: Supabase or a Palaver server: the user's token, or a function that returns it.
     """
 
     migrate_url: str | None

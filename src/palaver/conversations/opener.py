@@ -71,10 +71,32 @@ class Opening:
         if self._is_used:
             raise InvalidInput("store", "this call of palaver.open was used before: call it again for another store")
         self._is_used = True
+        if self._options.url.startswith(("http://", "https://")):
+            return await _connect(self._options)
         manager = assemble_store(self._options, self._lifetime)
         store = await manager.__aenter__()
         self._lifetime.manager = manager
         return store
+
+
+async def _connect(options: StoreOptions) -> Store:
+    """Connect to a Palaver server, which has its own models, files and workers."""
+    from palaver.conversations.remote.store import RemoteStore
+    from palaver.conversations.remote.transport import Transport
+
+    given = {**{name: one for name, one in options.answers.items() if one is not None}, **options.memory}
+    given |= {**options.files, **options.streams, **options.background, **options.telemetry, **options.testing}
+    if given:
+        raise InvalidInput(sorted(given)[0], "is set where the server runs, not where it is called")
+    if options.scope != Scope.of("default", None):
+        raise InvalidInput("scope", "the key decides who the caller is: open the store with a key of that user")
+    database = options.database
+    transport = Transport(options.url, database.get("key") or database.get("token"), database.get("command_timeout"))
+    try:
+        return await RemoteStore.connect(transport)
+    except BaseException:
+        await transport.aclose()
+        raise
 
 
 def open(
@@ -101,8 +123,8 @@ def open(
 ) -> Opening:
     """Open a database: `async with palaver.open(…) as store`, or `store = await palaver.open(…)` and `store.aclose()`.
 
-    - `url`: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:` (gone when it is closed), `postgresql://…` or
-      `supabase+https://…`.
+    - `url`: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:` (gone when it is closed), `postgresql://…`,
+      `supabase+https://…`, or `https://…`: a Palaver server, with `key=` from `palaver keys create`.
     - `tenant`, `user`: whose data this store sees. Without a user it is the application, which sees its whole tenant.
     - `scope`: a `Scope` in place of both, with rights and a visibility.
     - `model`: the model that answers where neither the call, the conversation, the agent nor the workspace names one.

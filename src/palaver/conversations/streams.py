@@ -38,6 +38,10 @@ class TurnStreams:
     lease: float  # seconds that a writer may be silent
 
     @property
+    def conversation(self) -> str:
+        return self.handle.id
+
+    @property
     def _lease_micros(self) -> int:
         return round(self.lease * 1_000_000)
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, Unpack
 
-from palaver.conversations.append import TurnAppender
 from palaver.conversations.live_buffer import Unflushed
-from palaver.conversations.streams import TurnStreams
 from palaver.core.concurrency import run_in_strides, run_uncancelled
 from palaver.core.turn_options import StreamOptions
 from palaver.core.validation import MAX_CONTENT, clean_text
@@ -19,6 +17,32 @@ from palaver.ports.queries import StreamChunk
 
 if TYPE_CHECKING:
     from palaver.redaction.stream import StreamRedactor
+
+
+class Appender(Protocol):
+    """Stores a turn as a whole."""
+
+    async def append(self, role: Role, content: str = "", **fields: Unpack[StreamOptions]) -> Turn: ...
+
+
+class Streams(Protocol):
+    """Stores a turn piece by piece, here or on a server. A turn is sealed as aborted `lease` seconds after the last."""
+
+    @property
+    def conversation(self) -> str: ...
+
+    @property
+    def lease(self) -> float: ...
+
+    async def open(self, role: Any, **fields: Any) -> Turn: ...
+
+    async def send(self, turn: str, chunk: StreamChunk) -> int: ...
+
+    async def renew(self, turn: Turn | str) -> None: ...
+
+    async def commit(self, turn: Turn, text: str, tail: StreamChunk | None, final: Mapping[str, Any]) -> Turn: ...
+
+    async def abort(self, turn: str, tail: StreamChunk | None) -> Turn: ...
 
 
 class TurnWriter:
@@ -32,8 +56,8 @@ class TurnWriter:
 
     def __init__(
         self,
-        streams: TurnStreams,
-        appender: TurnAppender,
+        streams: Streams,
+        appender: Appender,
         live: Unflushed,
         role: Role,
         *,
@@ -58,7 +82,7 @@ class TurnWriter:
         self._failure: PalaverError | None = None
         self._writing = asyncio.Lock()
         self._feeding = asyncio.Lock()  # pieces reach the redactor in their order
-        self._conversation = streams.handle.id
+        self._conversation = streams.conversation
 
     @property
     def text(self) -> str:

@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Match, Route
 
 import palaver
-from palaver.errors import PalaverError
+from palaver.errors import TITLES, PalaverError
 from palaver.server import errors as http_errors
 from palaver.server.compat import errors as compat_errors
 from palaver.server.components import open_services
@@ -243,7 +243,7 @@ def _describe_responses(operation: Operation) -> dict[int | str, dict[str, Any]]
     for status in operation.refusals:
         shape, media = ERROR_BODIES[operation.dialect]
         found[status] = {
-            "description": http_errors.TITLES[status],
+            "description": TITLES[status],
             "content": {media: {"schema": {"$ref": f"#/components/schemas/{shape}"}}},
         }
     return found

@@ -1,4 +1,4 @@
-"""Errors as responses: one table from Palaver's errors to statuses, sent as problem details (RFC 9457)."""
+"""Errors as responses: problem details (RFC 9457), with the statuses that `palaver.errors` lists."""
 
 from __future__ import annotations
 
@@ -17,69 +17,6 @@ from palaver.server.ops.logs import raised_at
 
 log = logging.getLogger("palaver.server")
 
-# The nearest class in an error's ancestry decides. The second value ends the problem's type URN.
-STATUSES: Mapping[type[Exception], tuple[int, str]] = {
-    errors.NotRedacted: (422, "not-redacted"),
-    errors.InvalidInput: (422, "invalid-input"),
-    errors.TooLarge: (413, "too-large"),
-    errors.FileRefused: (415, "file-refused"),
-    errors.BudgetTooSmall: (422, "budget-too-small"),
-    errors.NotFound: (404, "not-found"),
-    errors.Gone: (410, "gone"),
-    errors.Conflict: (409, "conflict"),
-    errors.AppendConflict: (409, "append-conflict"),
-    errors.UpdateConflict: (409, "update-conflict"),
-    errors.SettingsConflict: (409, "settings-conflict"),
-    errors.IdempotencyConflict: (409, "idempotency-conflict"),
-    errors.TurnSuperseded: (409, "turn-superseded"),
-    errors.StreamSealed: (409, "stream-sealed"),
-    errors.ConversationBusy: (409, "conversation-busy"),
-    errors.QueueTimeout: (503, "queue-timeout"),
-    errors.PermissionDenied: (403, "permission-denied"),
-    errors.BudgetExceeded: (429, "budget-exceeded"),
-    errors.CostBudgetExceeded: (402, "cost-budget-exceeded"),
-    errors.PriceUnknown: (402, "price-unknown"),
-    errors.StorageBudgetExceeded: (402, "storage-budget-exceeded"),
-    errors.VerificationFailed: (500, "verification-failed"),
-    errors.MissingExtra: (501, "missing-extra"),
-    errors.ModelError: (502, "model-error"),
-    errors.ModelRefused: (502, "model-refused"),
-    errors.ModelUnavailable: (503, "model-unavailable"),
-    errors.StoreClosed: (503, "unavailable"),
-    errors.EngineError: (500, "database-error"),
-    errors.EngineUnavailable: (503, "unavailable"),
-    errors.DatabaseReadOnly: (503, "database-read-only"),
-    errors.DatabaseFull: (507, "database-full"),
-    errors.FilesNotConfigured: (500, "files-not-configured"),
-    errors.PalaverError: (500, "error"),
-}
-TITLES: Mapping[int, str] = {
-    400: "Bad request",
-    401: "Not authenticated",
-    402: "Budget used up",
-    403: "Not allowed",
-    404: "Not found",
-    405: "Method not allowed",
-    406: "Not acceptable",
-    408: "Request timeout",
-    409: "Conflict",
-    410: "Gone",
-    412: "Precondition failed",
-    413: "Too large",
-    415: "Unsupported media type",
-    416: "Range not satisfiable",
-    421: "Misdirected request",
-    422: "Invalid input",
-    428: "Precondition required",
-    429: "Too many requests",
-    431: "Headers too large",
-    500: "Internal error",
-    501: "Not installed",
-    502: "Model error",
-    503: "Unavailable",
-    504: "Timeout",
-    507: "No space left",
-}
 SLUGS: Mapping[int, str] = {
     400: "bad-request",
     401: "unauthorized",
@@ -99,11 +36,6 @@ SLUGS: Mapping[int, str] = {
     503: "unavailable",
     504: "timeout",
 }
-# Attributes of an error that are sent to clients. None of them is content.
-SENT = ("field", "size", "limit", "unit", "needed", "budget", "expected", "found", "right", "extra", "turn", "by",
-         "conversation", "attachment", "model", "row", "media_type", "waited", "ahead",
-         "kind", "measure", "period", "used", "retry_after")  # fmt: skip
-TYPE = "urn:palaver:problem:"
 
 
 class Refusal(HTTPException):
@@ -121,21 +53,18 @@ class Problem(Response):
 def problem_response(
     status: int, slug: str, detail: str, fields: Mapping[str, Any], headers: Mapping[str, str] | None = None
 ) -> Problem:
-    body = {"type": TYPE + slug, "title": TITLES.get(status, "Error"), "status": status, "detail": detail, **fields}
+    title = errors.TITLES.get(status, "Error")
+    body = {"type": errors.PROBLEM_TYPE + slug, "title": title, "status": status, "detail": detail, **fields}
     return Problem(wire.encode(body), status, headers=dict(headers) if headers else None)
 
 
-def status_of(error: Exception) -> tuple[int, str]:
-    return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
-
-
 def error_response(error: errors.PalaverError) -> Problem:
-    body = problem_body(error)
+    body, status = error.to_problem(), error.http_status
     wait = getattr(error, "retry_after", None)
     headers = budget_headers(error) if isinstance(error, errors.BudgetExceeded) else {}
-    if body["status"] == 503 or (wait is not None and isinstance(error, errors.BudgetExceeded)):
+    if status == 503 or (wait is not None and isinstance(error, errors.BudgetExceeded)):
         headers["Retry-After"] = str(max(1, round(wait or 1)))
-    return Problem(wire.encode(body), body["status"], headers=headers)
+    return Problem(wire.encode(body), status, headers=headers)
 
 
 def budget_headers(error: errors.BudgetExceeded) -> dict[str, str]:
@@ -146,21 +75,6 @@ def budget_headers(error: errors.BudgetExceeded) -> dict[str, str]:
         headers["RateLimit-Policy"] = f"{name};q={error.limit:.0f};w={window[error.period]}"
         headers["RateLimit"] = f"{name};r=0;t={error.retry_after:.0f}"
     return headers
-
-
-def problem_body(error: errors.PalaverError) -> dict[str, Any]:
-    """Describe an error of Palaver as problem details."""
-    status, slug = status_of(error)
-    body = {"type": TYPE + slug, "title": TITLES[status], "status": status}
-    if isinstance(error, errors.EngineError):  # its text may contain a path of this machine
-        return {**body, "detail": type(error).__doc__ or ""}
-    fields = {name: getattr(error, name) for name in SENT if getattr(error, name, None) is not None}
-    return {**body, "detail": detail_of(error), **fields}
-
-
-def detail_of(error: errors.PalaverError) -> str:
-    """Return the text of an error for a caller of the server, without hints for Python programs."""
-    return getattr(error, "detail", None) or str(error)
 
 
 def refusal_response(error: HTTPException) -> Problem:

@@ -10,7 +10,6 @@ from palaver import errors
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
 from palaver.conversations.subjects import Subject
-from palaver.server import errors as http_errors
 from palaver.server.mcp.tools import ELSEWHERE, TOOLS, WITHOUT_TOOL
 from palaver.server.operations import COMPAT_OPERATIONS, NOT_OVER_HTTP
 from palaver.server.operations import REST_OPERATIONS as OWN_FACES
@@ -58,6 +57,6 @@ ERRORS = [value for value in vars(errors).values() if isinstance(value, type) an
 
 @pytest.mark.parametrize("kind", [one for one in ERRORS if one is not errors.ScrubPending], ids=lambda k: k.__name__)
 def test_every_error_has_a_status_and_a_title(kind: type[errors.PalaverError]) -> None:
-    status, slug = http_errors.status_of(kind.__new__(kind))
-    assert status in http_errors.TITLES
+    status, slug = errors._http(kind.__new__(kind))
+    assert status in errors.TITLES
     assert slug

@@ -20,10 +20,10 @@ FOREIGN = re.compile(r"/v1(?:/|$)")
 ANTHROPIC = re.compile(r"/v1/messages(?:/|$)")
 # Clients do not know 410, 415 and 422, and would retry 409 and 421.
 STATUSES: Mapping[int, int] = {409: 400, 410: 404, 412: 400, 415: 400, 421: 400, 422: 400, 507: 503}
-PERMANENT = (http_errors.TYPE + "model-refused", http_errors.TYPE + "missing-extra")
+PERMANENT = (errors.PROBLEM_TYPE + "model-refused", errors.PROBLEM_TYPE + "missing-extra")
 # OpenAI's own error for a conversation that another request works on; its agents SDK waits and asks again.
-QUOTA = http_errors.TYPE + "budget-exceeded"  # OpenAI's code for an account that is used up
-BUSY, LOCKED = http_errors.TYPE + "conversation-busy", "conversation_locked"
+QUOTA = errors.PROBLEM_TYPE + "budget-exceeded"  # OpenAI's code for an account that is used up
+BUSY, LOCKED = errors.PROBLEM_TYPE + "conversation-busy", "conversation_locked"
 OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
     400: ("invalid_request_error", None),
     401: ("authentication_error", "invalid_api_key"),  # litellm takes invalid_request_error for a bad request
@@ -93,4 +93,4 @@ def problem_details(error: Exception) -> dict[str, Any]:
     if isinstance(error, HTTPException):
         return {"status": error.status_code, "detail": str(error.detail), **getattr(error, "fields", {})}
     assert isinstance(error, errors.PalaverError)
-    return http_errors.problem_body(error)
+    return error.to_problem()

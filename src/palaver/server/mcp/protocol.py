@@ -20,7 +20,6 @@ import palaver
 from palaver.conversations.store import Store
 from palaver.errors import EngineError, NotFound, PalaverError
 from palaver.model import READ, SYSTEM
-from palaver.server import errors as http_errors
 from palaver.server import wire
 from palaver.server.live.channel import ChannelHub
 from palaver.server.mcp import prompts, resources, tools
@@ -138,7 +137,7 @@ async def _translate_errors(ctx: SdkContext, call_next: Any) -> Any:
 
 def describe_error(problem: PalaverError) -> str:
     """Return the text of an error, without paths of this machine."""
-    return (type(problem).__doc__ or "") if isinstance(problem, EngineError) else http_errors.detail_of(problem)
+    return (type(problem).__doc__ or "") if isinstance(problem, EngineError) else str(problem.to_problem()["detail"])
 
 
 # ---- tools ---------------------------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from palaver.generation.events import Answered, GenerateEvent, MessageStored, To
 from palaver.model import SYSTEM, Turn
 from palaver.model import Request as Record
 from palaver.ports.models import ReasoningDelta, TextDelta
-from palaver.server import errors as http_errors
 from palaver.server import wire
 from palaver.server.attachment_copies import copy_content
 from palaver.server.components import Services
@@ -125,7 +124,7 @@ async def _answer_frames(talk: Conversation, answer: Answer) -> AsyncIterator[by
     except ServerStopping as problem:
         yield sse.frame("closing", {"detail": str(problem), "events": events})
     except PalaverError as problem:
-        yield sse.frame("error", http_errors.problem_body(problem))
+        yield sse.frame("error", problem.to_problem())
 
 
 def encode_event(event: GenerateEvent) -> bytes:

@@ -32,6 +32,7 @@ class Problem(ResponseBody):
     title: str
     status: int
     detail: str
+    error: str | None = Field(None, description="The class of the library's error, if it is one.")
     field: str | None = None
     errors: list[Complaint] | None = None
 
