@@ -86,3 +86,16 @@ def test_the_synchronous_api(remote_server: Running) -> None:
         talk.append("user", "Hello")
         assert [turn.content for turn in talk.history()] == ["Hello"]
         assert [hit.turn.content for hit in talk.recall("hello") if hit.turn] == ["Hello"]
+
+
+async def test_the_memory_of_a_person(remote_server: Running) -> None:
+    async with palaver.open(remote_server.url, key=remote_server.key(user="ada-lovelace")) as store:
+        person = store.person("ada-lovelace")
+        item = await person.remember("I live in Rome")
+        better = await person.correct(item, "I live in Turin")
+        assert [one.text for one in await person.facts()] == [better.text]
+        assert [one.id for one in await person.fact_history(better)] == [item.id, better.id]
+        assert "Turin" in await person.profile()
+        await person.drop(better)
+        await person.forget()
+        assert await person.facts() == []

@@ -29,10 +29,11 @@ from palaver.conversations.remote.transport import ServerEvent, Transport
 from palaver.conversations.turn_writer import TurnWriter
 from palaver.core.turn_draft import DraftBuilder
 from palaver.core.turn_options import TURN_FIELDS, Moment, SealOptions, StreamOptions, TurnInput, TurnOptions
-from palaver.core.validation import MAX_BATCH, clean_moment, clean_name, clean_text, optional_name
+from palaver.core.validation import MAX_BATCH, clean_moment, clean_name, clean_role, clean_text, optional_name
 from palaver.errors import (
     Conflict,
     ConversationGone,
+    EngineUnavailable,
     InvalidInput,
     NotFound,
     PermissionDenied,
@@ -196,6 +197,8 @@ class RemoteConversation(Conversation):
     ) -> Sequence[Turn | Summary]:
         chosen = {"participants": participants, "roles": roles}
         lists = {name[:-1]: list(clean_names(name, one)) for name, one in chosen.items() if one is not None}
+        for role in lists.get("role", ()):
+            clean_role(role)
         if not all(lists.values()):
             return []  # an empty list of participants or roles matches nothing
         data = await self._transport.get(
@@ -242,6 +245,9 @@ class RemoteConversation(Conversation):
         except Conflict as problem:
             seen = {name: getattr(problem, name, 0) for name in ("expected", "found")}
             raise UpdateConflict(**seen) from None
+
+    async def rename(self, title: str | None) -> ConversationInfo:
+        return await self.update(title=title)
 
     async def forget(self, turn: Turn | str | WholeConversation = EVERYTHING) -> None:
         path = self._path if isinstance(turn, WholeConversation) else f"{self._path}/turns/{turn_id('turn', turn)}"
@@ -326,6 +332,13 @@ class RemoteConversation(Conversation):
         return f"data:{known.media_type};base64,{b64encode(await self.read_attachment(known)).decode()}"
 
     # ---- answers
+
+    async def generate(self, message: ContentInput | None = None, **options: Unpack[GenerateOptions]) -> Turn:
+        async with aclosing(self.generate_stream(message, **options)) as events:
+            async for event in events:
+                if isinstance(event, Answered):
+                    return event.turn
+        raise EngineUnavailable("the server ended the stream before the answer was complete")
 
     async def generate_stream(
         self, message: ContentInput | None = None, **options: Unpack[GenerateOptions]

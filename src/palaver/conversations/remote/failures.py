@@ -19,7 +19,7 @@ BY_STATUS: Mapping[int, type[PalaverError]] = {
     503: errors.EngineUnavailable,
     504: errors.EngineUnavailable,
 }
-# What the constructors set besides the fields of a problem, for errors that are made without them.
+# Attributes that the constructors set and a problem document lacks.
 DEFAULTS: Mapping[str, Any] = {"problem": "", "status": None, "cause": None, "by": None, "conversation": "", "turn": ""}
 
 
@@ -39,7 +39,7 @@ def error_of(status: int, problem: Mapping[str, Any]) -> PalaverError:
 
 
 def _made(kind: type[PalaverError], detail: str, problem: Mapping[str, Any]) -> PalaverError:
-    """Make an error without its constructor, which would word the message anew."""
+    """Make an error without its constructor, which would word the message again."""
     error = kind.__new__(kind)
     Exception.__init__(error, detail)
     fields = {name: one for name, one in problem.items() if name not in ("type", "title", "status", "detail", "error")}

@@ -12,8 +12,10 @@ from palaver.conversations.details import clean_changes
 from palaver.conversations.options import ConversationOptions
 from palaver.conversations.remote import values
 from palaver.conversations.remote.conversation import MISSING, RemoteConversation, read_log
+from palaver.conversations.remote.person import RemotePerson
 from palaver.conversations.remote.transport import Transport
 from palaver.conversations.store import Store
+from palaver.conversations.subjects import Subject
 from palaver.core.budgets import BudgetLimits
 from palaver.core.identity import is_id
 from palaver.core.turn_options import Moment
@@ -119,7 +121,25 @@ class RemoteStore(Store):
             for one in (await self._transport.get("/search", q=clean_text("text", text), limit=limit))["items"]
         ]
 
+    # ---- subjects
+
+    def person(self, id: str) -> Subject:
+        return RemotePerson(self._transport, id)
+
+    def subject(self, kind: str, id: str) -> Subject:
+        if kind == "person":
+            return self.person(id)
+        raise InvalidInput("kind", f"only persons: the memory of other subjects {MISSING}")
+
     # ---- answers
+
+    async def generate(
+        self,
+        conversation: Conversation | str,
+        message: ContentInput | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Turn:
+        return await (await self._get_or_create(conversation)).generate(message, **options)
 
     async def generate_stream(
         self,
