@@ -78,6 +78,12 @@ describe("turns", () => {
     expect(texts(afterFrames(done, [open({ position: 0 })]).thread)).toEqual(["whole"]);
   });
 
+  it("that were cut before the page was loaded are shown as such", () => {
+    const found = threadOf([turn({ id: "a" }), turn({ id: "b", status: "aborted", content: "ha" })]);
+    expect(found.turns.map((one) => one.id)).toEqual(["a"]);
+    expect(found.cut?.content).toBe("ha");
+  });
+
   it("that were cut are kept aside, until there is another answer", () => {
     const aborted = frame("abort", { turn: turn({ id: "a", role: "assistant", status: "aborted", content: "ha", active: false }) });
     const { thread: cut } = afterFrames(NO_THREAD, [open({}), delta(0, "ha"), aborted]);

@@ -127,6 +127,13 @@ class Budgets:
         used = await self.engine.spent(payer.tenant, [one.account for one in charges]) if charges else {}
         return any(one.overrun(used.get(one.account, Amounts())) is not None for one in charges)
 
+    async def take_embedding(self, payer: Payer, embedder: str, tokens: int, *, is_free: bool) -> None:
+        """Count texts that a caller has embedded, before it is done. Embedders of providers have no price here."""
+        limits = await self.limits_of(payer)
+        if not is_free:
+            self._refuse_money(limits, embedder)
+        await self._spend(payer.tenant, self._charges(limits, Amounts(requests=1, tokens=tokens)))
+
     async def count_request(self, payer: Payer) -> None:
         """Count a call that an object of the application makes: nobody knows its tokens."""
         charges = self._charges(await self.limits_of(payer), Amounts(requests=1))
@@ -171,12 +178,15 @@ class Budgets:
             await self.engine.spend(tenant, [Charge(one.account, change) for one in charges])
 
     def _require_price(self, limits: Limits, model: ChatModel, price: Price | None) -> None:
-        if price is not None or model.adapter == "offline":
-            return
+        if price is None and model.adapter != "offline":
+            self._refuse_money(limits, model.name)
+
+    def _refuse_money(self, limits: Limits, model: str) -> None:
+        """Refuse a model without a price where money is limited."""
         for (kind, _), one in limits.items():
             if any(name.startswith("dollars") for name in one):
                 self.meter.refused(kind, "dollars")
-                raise PriceUnknown(kind, model.name)
+                raise PriceUnknown(kind, model)
 
     def _charges(self, limits: Limits, amounts: Amounts) -> list[Charge]:
         """Return the charges of a call for the periods that have limits."""

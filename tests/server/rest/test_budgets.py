@@ -125,3 +125,12 @@ def test_budgets_are_seen_and_set_over_http_and_in_metrics(server: Running, prov
         assert client.get("/api/budgets", params={"user": "ada"}).status_code == 403
     told = server.app.state.services.metrics.render(None).decode()
     assert 'palaver_budget_spent_total{measure="requests"} 2.0' in told
+
+
+def test_embeddings_count_too(settings: Any) -> None:
+    limits = {"tenant": {"tokens_per_day": 8}}
+    with running(settings(embedder="local", budgets=limits)) as server, server.client() as client:
+        embed = {"model": "local", "input": "a few words here"}
+        ok(client.post("/v1/embeddings", json=embed))
+        assert client.post("/v1/embeddings", json={**embed, "input": "many words " * 9}).status_code == 429
+        assert ok(client.get("/api/budgets"))["items"][0]["used"] == 5

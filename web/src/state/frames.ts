@@ -18,10 +18,11 @@ export type Need = "turns" | "info" | "branches" | "gone";
 
 export const NO_THREAD: Thread = { turns: [], received: {}, cut: null };
 
-export function threadOf(turns: Turn[]): Thread {
+export function threadOf(found: Turn[]): Thread {
   const received: { [turn: string]: number } = {};
+  const turns = found.filter((one) => one.status !== "aborted");
   for (const turn of turns) if (turn.status === "pending") received[turn.id] = codePoints(textOf(turn.content));
-  return { turns, received, cut: null };
+  return { turns, received, cut: found.findLast((one) => one.status === "aborted") ?? null };
 }
 
 /** The thread after some frames, and what has to be reloaded. */

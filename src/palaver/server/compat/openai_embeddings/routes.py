@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from fastapi import Request
 from starlette.responses import Response
 
-from palaver.conversations.internals import worker_of
+from palaver.conversations.internals import components_of, worker_of
+from palaver.core.budgets import payer_of
 from palaver.core.rights import require_right
 from palaver.model import GENERATE
 from palaver.models.tokens import counter_for
@@ -35,13 +36,16 @@ async def create_embeddings(request: Request, services: ServicesDep, store: Stor
         raise Refusal(404, "No embedder is configured here: set PALAVER_EMBEDDER", code="model_not_found")
     texts = _parse_input(body.get("input"))
     as_base64 = _parse_options(body, embedder, services.settings.embedder)
+    count = counter_for(embedder.name)
+    used = sum(count(text) for text in texts)
+    is_free = not embedder.name.startswith("openai:")
+    budgets = components_of(store).budgets
+    await budgets.take_embedding(payer_of(store.scope), embedder.name, used, is_free=is_free)
     vectors = await embedder.embed(texts)
     data = [
         {"object": "embedding", "index": n, "embedding": _base64(vector) if as_base64 else vector}
         for n, vector in enumerate(vectors)
     ]
-    count = counter_for(embedder.name)
-    used = sum(count(text) for text in texts)
     return Reply(
         {
             "object": "list",
