@@ -28,7 +28,8 @@ from tests.e2e.browser import ARGUMENTS, chromium, why_not
 from bench.http import free_port, running
 from palaver.testing.providers import LoopbackProvider, Say
 
-LONG, SHORT = 400, 2
+LONG, SHORT = 400, 2  # messages
+BATCH = 500  # messages per request
 LIMIT = 50.0  # milliseconds: a task beyond it is what browsers call long
 CATEGORIES = ["disabled-by-default-devtools.timeline"]
 MORE = ["devtools.timeline", "v8.execute", "disabled-by-default-v8.cpu_profiler"]  # for whoever looks into a trace
@@ -156,14 +157,14 @@ def _is_main(event: dict[str, Any]) -> bool:
 # ---- all of it -----------------------------------------------------------------------------------------------------
 
 
-def measure(rounds: int, keep: Path | None) -> dict[tuple[int, str], list[Tasks]]:
+def measure(rounds: int, keep: Path | None, long: int = LONG) -> dict[tuple[int, str], list[Tasks]]:
     found: dict[tuple[int, str], list[Tasks]] = {}
     with TemporaryDirectory() as folder, LoopbackProvider() as provider, sync_playwright() as playwright:
         provider.otherwise = lambda body: Say("Long") if "Write a title" in str(body) else Say(answer(), pause=PAUSE)
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
         with _server(Path(folder), provider) as url:
             for number in range(rounds):
-                for count in (SHORT, LONG):
+                for count in (SHORT, long):
                     name = keep / f"{count}-{number}" if keep else None
                     for what, tasks in _one(browser, url, count, name):
                         found.setdefault((count, what), []).append(tasks)
@@ -195,7 +196,9 @@ def _thread(url: str, count: int) -> str:
             {"role": "assistant", "content": ANSWERS[n % 9]} if n % 2 else {"role": "user", "content": f"{n}: {PROSE}"}
             for n in range(count)
         ]
-        api.post(f"/api/conversations/{id}/turns/batch", json={"turns": turns}).raise_for_status()
+        for first in range(0, count, BATCH):
+            batch = {"turns": turns[first : first + BATCH]}
+            api.post(f"/api/conversations/{id}/turns/batch", json=batch).raise_for_status()
         return id
 
 
@@ -236,11 +239,12 @@ def show(found: dict[tuple[int, str], list[Tasks]], console: Console) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.web", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--messages", type=int, default=LONG, help="of the long thread")
     parser.add_argument("--traces", type=Path, help="a folder for the traces, which the browser's own tools can show")
     chosen = parser.parse_args()
     if reason := why_not():
         sys.exit(reason)
-    show(measure(chosen.rounds, chosen.traces), Console())
+    show(measure(chosen.rounds, chosen.traces, chosen.messages), Console())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from playwright.sync_api import expect
 
 from palaver.testing.providers import LoopbackProvider, Say
@@ -121,3 +123,31 @@ def test_settings_change_the_page_and_stay(offline: App) -> None:
     with tab.page.expect_download() as saved:
         tab.button("Export").click()
     assert saved.value.suggested_filename.endswith(".jsonl")
+
+
+def test_an_export_of_another_product_is_imported_with_a_report(offline: App) -> None:
+    export = [
+        {
+            "uuid": "c1", "name": "Trip to Lisbon", "created_at": "2025-05-01T10:00:00Z",
+            "updated_at": "2025-05-01T10:01:00Z", "chat_messages": [
+                {"uuid": "m1", "sender": "human", "text": "Which tram?", "created_at": "2025-05-01T10:00:00Z"},
+                {"uuid": "m2", "sender": "assistant", "text": "Tram 28.", "created_at": "2025-05-01T10:01:00Z"},
+            ],
+        }
+    ]  # fmt: skip
+    tab = offline.tab("/settings")
+    data = tab.page.get_by_role("region", name="Your data")
+    for report in ("Imported 2 messages of 1 conversation.", "2 were here already"):
+        with tab.page.expect_file_chooser() as chooser:
+            tab.button("Import", data).click()
+        chooser.value.set_files(
+            {"name": "conversations.json", "mimeType": "application/json", "buffer": json.dumps(export).encode()}
+        )
+        expect(data.get_by_role("status")).to_contain_text(report)
+    tab.row("Trip to Lisbon").locator(".row-link").click()
+    expect(tab.answers).to_contain_text("Tram 28.")
+    tab.open("/settings")
+    with tab.page.expect_file_chooser() as chooser:
+        tab.button("Import", data).click()
+    chooser.value.set_files({"name": "x.json", "mimeType": "application/json", "buffer": b"[1]"})
+    expect(data.get_by_role("status")).to_contain_text("The import failed.")

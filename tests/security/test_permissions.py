@@ -31,6 +31,7 @@ OPERATIONS = (*REST_OPERATIONS, *COMPAT_OPERATIONS)
 OTHERWISE: dict[str, Permission] = {
     "create_ticket": Permission(frozenset({READ})),
     "get_settings": Permission(frozenset()),
+    "import_conversations": Permission(frozenset({READ, WRITE})),
     "list_server_models": Permission(frozenset({ADMIN})),
     "put_server_model": Permission(frozenset({ADMIN})),
     "delete_server_model": Permission(frozenset({ADMIN})),

@@ -33,7 +33,7 @@ log = logging.getLogger("palaver.server")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 PROBES = frozenset({"/healthz", "/readyz"})  # any Host is accepted: load balancers use an address; they reveal nothing
 API = ("/api", "/v1", "/mcp")  # paths that need a caller
-UPLOADS = re.compile(r"/api/conversations/[^/]+/(?:attachments|uploads/[^/]+)")
+UPLOADS = re.compile(r"/api/(?:imports|conversations/[^/]+/(?:attachments|uploads/[^/]+))")
 # Requests that accept a ticket instead of a key: events; and, with a ticket made for it, one file or one upload.
 TICKETS = re.compile(
     r"GET /api/(?:events|conversations/[^/]+/(?:events|attachments/[^/]+/content))"

@@ -29,6 +29,7 @@ from palaver.server.rest import (
     conversations,
     events,
     generate,
+    imports,
     memory,
     models,
     people,
@@ -213,6 +214,8 @@ REST_OPERATIONS: tuple[Operation, ...] = (
     _rest("Store.check_erasure", "POST /erasures/verify", admin.verify_erasure, schemas.ErasureChecked, H),
     _rest("", "GET /keys/log", admin.key_log, schemas.Events, H),
     _rest("", "GET /settings", admin.get_settings, schemas.Settings, H),
+    _rest("", "POST /imports", imports.import_conversations, schemas.ImportReport, H, streams=True,
+          takes=("application/octet-stream",)),
     # the models of the server
     _rest("", "GET /models", models.list_server_models, schemas.ServerModels, H),
     _rest("", "PUT /models", models.put_server_model, schemas.ServerModels, H),

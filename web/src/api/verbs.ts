@@ -24,6 +24,9 @@ export const testModel = (name: string) =>
 export const chooseDefaultModel = (name: string) => call<ManagedModels>("PUT", `${API}/models/default`, { body: { name } });
 export const listUsage = (since: string) => items<UsageLine>("GET", `${API}/usage${query({ since, limit: 1_000 })}`);
 
+/** Import an export of another product as a stream of events: progress, then a report. */
+export const importFile = (file: File, signal: AbortSignal) =>
+  fetch(`${API}/imports`, { method: "POST", headers: headers({ "Content-Type": "application/octet-stream" }), body: file, signal });
 export const listBudgets = () => items<BudgetLine>("GET", `${API}/budgets`);
 
 // ---- the memory of a person

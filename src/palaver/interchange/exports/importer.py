@@ -6,6 +6,7 @@ run again, adds what is missing and nothing else. Turns that were forgotten here
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -60,10 +61,15 @@ async def import_export(
 ) -> ImportReport:
     """Store every conversation of an export, those that were changed last at the end, so that they are listed first."""
     report = ImportReport(export.format.NAME)
-    entries = sorted(export.format.read(export.source, advance), key=lambda entry: entry.updated)
+    # In a thread: a large export takes seconds to read, and a server has other callers.
+    entries = await asyncio.to_thread(lambda: sorted(export.format.read(export.source, advance), key=_updated))
     for entry in entries:
         await _import_entry(store, entry, report, owner)
     return report
+
+
+def _updated(entry: Entry) -> Any:
+    return entry.updated
 
 
 async def _import_entry(store: Store, entry: Entry, report: ImportReport, owner: str | None) -> None:

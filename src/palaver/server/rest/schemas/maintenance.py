@@ -100,6 +100,14 @@ class ErasureChecked(ResponseBody):
     problem: str | None = None
 
 
+class ImportReport(ResponseBody):
+    title: str = Field(description="The product whose export it is.")
+    conversations: int
+    imported: int = Field(description="Messages that are new here.")
+    already: int = Field(description="Messages that were here already.")
+    left_out: dict[str, int] = Field(description="How many messages were left out, by reason.")
+
+
 class ServerModelName(RequestBody):
     name: Annotated[str, Field(min_length=1, max_length=100)]
 
