@@ -26,7 +26,8 @@ from palaver.recall.terms import MAX_QUERY, terms
 if TYPE_CHECKING:  # numpy is imported when something is recalled, not when a store is opened
     from palaver.recall.query import Query
     from palaver.recall.ranking import Filter, Ranking, ScoredFact
-    from palaver.recall.scoring import Floats, Indices, Lexical
+    from palaver.recall.scope_ranking import ScoredScope
+    from palaver.recall.scoring import Floats, Lexical
     from palaver.recall.turn_arrays import IndexedProfile
     from palaver.recall.vectors import ConversationVectors, Nearness, VectorSample
 
@@ -94,7 +95,8 @@ class RecallService:
         position of the turn that asks: it is not an answer to itself.
         """
         from palaver.recall.query import parse
-        from palaver.recall.ranking import Filter, Hints, Ranking, count_words, rank_turns
+        from palaver.recall.ranking import Filter, Hints, Ranking, count_words
+        from palaver.recall.scope_ranking import score_scope
 
         bounds = Filter(since=since, until=until, through=through, asked=asked)
         if self.ranking_store is not None and where.conversation is None:
@@ -110,15 +112,15 @@ class RecallService:
             postings = await self.engine.postings(scope, where, query.stems, self.limits.postings)
         lexical = count_words(turns, query, postings, passages=known.passages, words=known.words)
         near = self._on_scale(await self._compare(scope, where, query, turns, lexical))
-        args = (turns.profile, query, lexical, near, most, bounds)
-        scores, order = await asyncio.to_thread(rank_turns, *args)
+        scored = await asyncio.to_thread(score_scope, turns.profile, query, lexical, near, most, bounds)
         if query.collects and near.question is not None and near.sample is None:
-            wider = await asyncio.to_thread(self._widen, turns, near, order)
-            scores, order = await asyncio.to_thread(rank_turns, *args, wider=wider)
+            wider = await asyncio.to_thread(self._widen, turns, near, scored)
+            scored = await asyncio.to_thread(score_scope, turns.profile, query, lexical, near, most, bounds, wider)
         note = self._describe(has_vector=near.question is not None)
         lost = (_lost_note(known.missing, "passages"), _lost_note(self._lost_vectors.get((scope, where), 0), "vectors"))
         self.note = note = "; ".join(filter(None, (note, *lost, self.engine.index_problem())))
-        return Ranking(turns.profile, scores, order, note, near, hints=Hints.of(query, lexical))
+        profile, scores, order = scored
+        return Ranking(profile, scores, order, note, near, hints=Hints.of(query, lexical))
 
     async def _rank_candidates(
         self,
@@ -264,14 +266,15 @@ class RecallService:
             vectors = [self._vectors[cid] for cid in known.conversations if cid in self._vectors]
         return await asyncio.to_thread(compare_with_all, known, vectors, question)
 
-    def _widen(self, known: IndexedProfile, near: Nearness, order: Indices) -> Nearness | None:
+    def _widen(self, known: IndexedProfile, near: Nearness, scored: ScoredScope) -> Nearness | None:
         """Compare the turns with the question and the best turns together. None if those have no vectors."""
         from palaver.recall.scoring import DEFAULT, widen
         from palaver.recall.vectors import compare_with_all, vectors_of
 
         assert near.asked is not None
         vectors = [self._vectors[cid] for cid in known.conversations if cid in self._vectors]
-        nearest = vectors_of(vectors, known.profile.tid[order[: DEFAULT.feedback_turns]].tolist())
+        best = scored.order[: DEFAULT.feedback_turns]
+        nearest = vectors_of(vectors, scored.profile.tid[best].tolist())
         return compare_with_all(known, vectors, widen(near.asked, nearest)) if len(nearest) else None
 
     def _on_scale(self, near: Nearness) -> Nearness:
@@ -334,7 +337,7 @@ class RecallService:
         """Bring the cached vectors up to date."""
         import numpy as np
 
-        from palaver.recall.vectors import ConversationVectors, VectorBlock, decode, has_length
+        from palaver.recall.vectors import MAX_BLOCK, ConversationVectors, decode, has_length
 
         assert self.embedder is not None
         stamps = {cid: vectors.stamp for cid, vectors in self._vectors.items()}
@@ -343,13 +346,15 @@ class RecallService:
         for stored in found:
             old = self._vectors.pop(stored.conversation, None)
             rows = [(tid, half) for _, tid, half in stored.rows if has_length(half, self.embedder.dimensions)]
-            tids = np.array([tid for tid, _ in rows], np.int64)
-            new = decode([half for _, half in rows], self.embedder.dimensions)
-            finite = np.isfinite(new).all(axis=1)  # a damaged vector would spoil every sum that it is in
-            tids, new = tids[finite], new[finite]
             if old is None or stored.fresh:
-                old = ConversationVectors.empty(new.shape[1])
-            self._vectors[stored.conversation] = old.add(VectorBlock(tids, new), stored.stamp)
+                old = ConversationVectors.empty(self.embedder.dimensions)
+            for at in range(0, max(1, len(rows)), MAX_BLOCK):
+                some = rows[at : at + MAX_BLOCK]
+                tids = np.array([tid for tid, _ in some], np.int64)
+                new = decode([half for _, half in some], self.embedder.dimensions)
+                finite = np.isfinite(new).all(axis=1)  # a damaged vector would spoil every sum that it is in
+                old = await asyncio.to_thread(old.add, tids[finite], new[finite], stored.stamp)
+            self._vectors[stored.conversation] = old
         self._drop_oldest_vectors()
 
     def _drop_oldest_vectors(self) -> None:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from palaver.recall.quantized import QuantizedVectors
 from palaver.recall.relevance import ALIKE, Alikeness
 from palaver.recall.scoring import DEFAULT, FEW, Floats, Indices, Lexical, Weights, aim, lexical_share
-from palaver.recall.sessions import Ints
+from palaver.recall.sessions import Flags, Ints
 from palaver.recall.turn_arrays import IndexedProfile
 
 
@@ -26,11 +27,30 @@ def has_length(half: bytes, dimensions: int) -> bool:
     return len(half) == dimensions * np.dtype(np.float16).itemsize
 
 
+QUANTISED = 16_384  # vectors of a block from which on it is quantised: smaller scopes are compared exactly
+MAX_BLOCK = 131_072  # vectors of a block; more would need much memory while they are put together
+
+
 class VectorBlock(NamedTuple):
     """Some vectors, and the numbers of their turns."""
 
     tids: Ints
-    vectors: Floats
+    vectors: Floats | QuantizedVectors
+
+    @classmethod
+    def of(cls, tids: Ints, vectors: Floats) -> VectorBlock:
+        """Make a block; a large one is quantised."""
+        return cls(tids, QuantizedVectors.of(vectors) if len(tids) >= QUANTISED else vectors)
+
+    def floats(self, rows: Flags | slice = slice(None)) -> Floats:
+        return self.vectors.decode(rows) if isinstance(self.vectors, QuantizedVectors) else self.vectors[rows]
+
+    def compare(self, question: Floats) -> Floats:
+        """Return the inner product with each vector; in a quantised block, an estimate for those that are far."""
+        if isinstance(self.vectors, QuantizedVectors):
+            return self.vectors.compare(question)
+        products: Floats = self.vectors @ question
+        return products
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +74,23 @@ class ConversationVectors:
 
     @property
     def nbytes(self) -> int:
-        return sum(int(block.vectors.nbytes) for block in self.blocks)
+        return sum(int(block.vectors.nbytes + block.tids.nbytes) for block in self.blocks)
 
-    def add(self, block: VectorBlock, stamp: tuple[int, ...]) -> ConversationVectors:
-        blocks = [*self.blocks, block] if len(block.tids) else list(self.blocks)
-        while len(blocks) > 1 and 2 * len(blocks[-1].tids) > len(blocks[-2].tids):
+    def add(self, tids: Ints, vectors: Floats, stamp: tuple[int, ...]) -> ConversationVectors:
+        blocks = list(self.blocks)
+        if len(tids):
+            blocks.append(VectorBlock.of(tids, vectors))
+        while len(blocks) > 1 and _should_join(*blocks[-2:]):
             blocks[-2:] = [_join(*blocks[-2:])]
-        return ConversationVectors(tuple(blocks), self.total + block.vectors.sum(axis=0), stamp)
+        return ConversationVectors(tuple(blocks), self.total + vectors.sum(axis=0), stamp)
+
+
+def _should_join(one: VectorBlock, other: VectorBlock) -> bool:
+    return len(one.tids) < 2 * len(other.tids) and len(one.tids) + len(other.tids) <= MAX_BLOCK
 
 
 def _join(one: VectorBlock, other: VectorBlock) -> VectorBlock:
-    return VectorBlock(np.concatenate((one.tids, other.tids)), np.concatenate((one.vectors, other.vectors)))
+    return VectorBlock.of(np.concatenate((one.tids, other.tids)), np.concatenate((one.floats(), other.floats())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +127,8 @@ def compare_with_all(known: IndexedProfile, vectors: Sequence[ConversationVector
     best = np.full(len(known.profile), np.nan, np.float32)
     for block in (block for one in vectors for block in one.blocks):
         indices, is_known = known.find(block.tids)
-        np.fmax.at(best, indices, (block.vectors @ question)[is_known])
+        products = block.compare(question)
+        np.fmax.at(best, indices, products if is_known.all() else products[is_known])
     return Nearness(question, best, alike=alike, asked=asked)
 
 
@@ -109,7 +136,7 @@ def vectors_of(vectors: Sequence[ConversationVectors], tids: Sequence[int]) -> F
     """Return one vector per turn that has any, the mean of its passages'."""
     found = []
     for tid in tids:
-        own = [block.vectors[block.tids == tid] for one in vectors for block in one.blocks]
+        own = [block.floats(block.tids == tid) for one in vectors for block in one.blocks]
         own = [some for some in own if len(some)]
         if own:
             found.append(np.concatenate(own).mean(axis=0))
