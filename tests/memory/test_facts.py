@@ -101,7 +101,6 @@ def test_takes_what_is_plainly_stated(text: str, fact: tuple[str, str, str]) -> 
         "I wish I lived in Paris.",
         "I used to work at Acme.",
         "She said I work at Acme.",
-        "I'm not allergic to nuts.",
         "I love it.",
         "I love that you came.",
         "I like how this works.",
@@ -325,3 +324,22 @@ json_values = st.recursive(
 def test_no_answer_of_a_model_breaks_it(value: Any) -> None:
     for draft in validate_model_facts({"facts": value}, TURNS):
         assert draft.source_turn in {"t0", "t1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("I work as a nurse at St Mary's.", ("ada", "works as", "nurse at St Mary's")),
+        ("My dog is called Biscuit.", ("ada's dog", "name", "Biscuit")),
+        ("I'm not allergic to nuts.", ("ada", "is not allergic to", "nuts")),
+        ("I am not vegetarian.", ("ada", "is not", "vegetarian")),
+        ("I don't have a car.", ("ada", "does not have", "car")),
+        ("I've been living in Porto since 2019.", ("ada", "lives in", "Porto")),
+    ],
+)
+def test_takes_possessives_names_and_denials(text: str, fact: tuple[str, str, str]) -> None:
+    assert said(text) == [fact]
+
+
+def test_takes_nothing_from_the_speech_of_others() -> None:
+    assert said('"I live in Tokyo", said the hero.') == []

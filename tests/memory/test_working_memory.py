@@ -263,7 +263,7 @@ def test_forgetting_a_turn_takes_its_notes_and_the_summary() -> None:
     ("edit", "field"),
     [
         (lambda: remember(EMPTY, "gaols", "x", "ada"), "list"),
-        (lambda: remember(EMPTY, "summary", "x", "ada"), "list"),
+        (lambda: remember(EMPTY, "summary", " ", "ada"), "text"),
         (lambda: remember(EMPTY, "goals", " \n", "ada"), "text"),
         (lambda: remember(EMPTY, "goals", "x" * (MAX_TEXT + 1), "ada"), "text"),
         (lambda: remember(EMPTY, "goals", "x", ""), "by"),

@@ -36,7 +36,8 @@ class MemoryOptions(TypedDict, total=False):
     """Parts of memory that can be replaced.
 
     - `summarizer`: writes summaries, in place of the model and the rules.
-    - `extractor`: proposes facts and notes, as JSON.
+    - `extractor`: proposes facts and notes, as JSON, in place of the model and the rules.
+    - `extractor_model`: the model that proposes them; by default the conversation's own. `none`: rules alone.
     - `redactor`: finds secrets and personal data, in place of the rules.
     - `token_counter`: counts tokens; by default the o200k table.
     - `model_calls_per_day`: how many calls of models background work may make per conversation (20): summaries, titles,
@@ -46,6 +47,7 @@ class MemoryOptions(TypedDict, total=False):
 
     summarizer: Summarizer | None
     extractor: Extractor | None
+    extractor_model: str | None
     redactor: Redactor | None
     token_counter: Counter | None
     model_calls_per_day: int | None

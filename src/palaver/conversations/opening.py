@@ -130,6 +130,7 @@ def _make_components(connected: _Connected, options: StoreOptions, lifetime: Lif
             embedder=connected.embedder,
             summarizer=memory.get("summarizer"),
             extractor=memory.get("extractor"),
+            extractor_model=memory.get("extractor_model"),
             model_calls_per_day=check_limit("model_calls_per_day", memory.get("model_calls_per_day", CALLS_PER_DAY)),
             person=person,
             models=connected.generation.models,

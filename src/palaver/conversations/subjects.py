@@ -24,6 +24,7 @@ from palaver.memory.subjects import (
     ItemDraft,
     believed_at,
     heading,
+    line_of,
     profile_lines,
     rank,
     replace_with,
@@ -52,6 +53,7 @@ APPLICATION = "application"  # the author of what no user wrote
 PROFILE_TOKENS = 600
 PROFILE_ITEMS = 150  # the newest ones that a profile is made from
 PROFILE_WISHES = 50
+BULLET, HEADING, SMALLEST = 2, 4, 6  # tokens of a bullet and a heading, and of the shortest line
 MAX_ITEMS = 10_000
 LEARN_PAGE = 100  # conversations
 
@@ -130,14 +132,17 @@ class Subject:
         """Return the lines of as many items as fit, wishes first, then the newest, grouped by their kind."""
         count = self._components.contexts.counter
         chosen: list[MemoryItem] = []
-        text = ""
-        wishes_first = sorted(items, key=lambda one: one.kind != "instruction")
-        for item in wishes_first:
-            longer = _text_of([*chosen, item])
-            if count(longer) <= budget:
+        left = budget
+        for item in sorted(items, key=lambda one: one.kind != "instruction"):
+            cost = count(line_of(item)) + BULLET + (0 if any(one.kind == item.kind for one in chosen) else HEADING)
+            if cost <= left:
                 chosen.append(item)
-                text = longer
-        return text
+                left -= cost
+            if left < SMALLEST:
+                break
+        while chosen and count(_text_of(chosen)) > budget:
+            chosen.pop()
+        return _text_of(chosen)
 
     async def recall(self, query: str, *, k: int = 10) -> list[RecallHit]:
         """Return what fits a question best: items of this memory and, of a person, turns of all conversations that the

@@ -26,6 +26,7 @@ class Compaction:
     trigger_tokens: int = 8_000
     strategy: Strategy = "hierarchical"
     summarizer_model: str | None = None
+    extractor_model: str | None = None
     model_calls_per_day: int | None = CALLS_PER_DAY
 
     @classmethod
@@ -59,8 +60,9 @@ def check_policy(field: str, given: object) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**53:
             raise InvalidInput(f"{field}.{name}", "must be a whole number, one or more")
     check_limit(f"{field}.model_calls_per_day", given.get("model_calls_per_day"))
-    if not isinstance(given.get("summarizer_model"), str | None):
-        raise InvalidInput(f"{field}.summarizer_model", "must be the name of a model")
+    for name in ("summarizer_model", "extractor_model"):
+        if not isinstance(given.get(name), str | None):
+            raise InvalidInput(f"{field}.{name}", "must be the name of a model")
     if given.get("strategy", "rolling") not in STRATEGIES:
         raise InvalidInput(f"{field}.strategy", f"must be one of {', '.join(STRATEGIES)}")
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from palaver.core.quotes import BY_MCP, is_through_mcp
 from palaver.memory.keywords import RUN, keywords, words_of
+from palaver.memory.quoted_items import is_quoted
 from palaver.memory.standing_instructions import is_question, is_reported, own_words, sentences
 from palaver.memory.working_memory import RULES, cited, parse_object, was_handed_in
 from palaver.model import Fact, Turn
@@ -70,6 +71,7 @@ _LIST = (
     r"(?P<list>[^.;:!?()\n]{1,120}?)(?=[.;:!?()\n]| (?:but|so|because|which|when|since|if|though)\b|, (?:but|so)\b"
     r"|,? (?:and )?(?:i|we|he|she|they|you)(?:\b|')|$)"
 )
+_A_BIT = re.compile(r"^(?:an?|some) (?:bit|little) (?:of )?|^(?:some|basic) (?=[A-Z])")
 _BETWEEN = re.compile(r",? (?:and|or) |, ")
 # A place, a date or a name may have a comma or a dot inside: "Portland, Oregon", "3 May 2024", "Dr. Okafor".
 _PROPER = r"(?P<object>(?-i:[A-Z])[\w.'’-]*(?:,? (?-i:[A-Z])[\w'’-]*| (?:of|de|la|the|and) (?-i:[A-Z])[\w'’-]*){0,4})"
@@ -86,6 +88,16 @@ _NUMBER = "(?:[0-9]+|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)
 _STATE = (
     "vegetarian|vegan|pescatarian|diabetic|colou?r-?blind|dyslexic|left-handed|married|divorced|engaged|single|retired"
 )
+_INTOLERANT = "lactose|gluten|fructose|histamine"
+_FOOD = "gluten|dairy|lactose|meat|pork|beef|fish|shellfish|seafood|nuts|peanuts|eggs|soy|sugar|wheat|milk"
+# Owned things that one can lack; "I don't have a clue" says nothing.
+_OWNED_THINGS = f"{_KIN}|car|house|garden|children|kids|siblings|pets?|bike|licen[cs]e|television|tv|smartphone"
+_INSTRUMENT = "cello|piano|guitar|violin|viola|drums|flute|trumpet|bass|saxophone|clarinet|harp|organ|ukulele|banjo"
+_GAME = (
+    "tennis|chess|football|soccer|basketball|volleyball|golf|badminton|cricket|rugby|hockey|handball|squash|padel|poker"
+)
+_WORN = "glasses|contact lenses|contacts|hearing aids?|braces|a wig|a hijab|a prosthesis"
+_LANGUAGE = r"(?-i:[A-Z])[a-z]+"
 _FOR = r"(?P<subject> for [\w -]{2,40}?)?"
 # The beginning of a statement about oneself; not inside "the thing that I love".
 _CLAUSE = r"(?:^|[,;:—–-] |\b(?:and|but|so|because|yes|yeah|well|too|honestly|actually|also) )"
@@ -102,21 +114,44 @@ _RULES = tuple(
         ("name", 0.95, rf"\bmy name(?:'s| is) {_PROPER}"),
         ("is called", 0.9, rf"\b(?:call me|i go by) {_PROPER}"),
         ("name", 0.9, rf"\b{_OWNED}'s name is {_PROPER}"),
-        ("name", 0.7, rf"\bmy (?:\w+ )?(?P<owned>{_KIN}),? {_PROPER}"),
+        ("is called", 0.8, rf"\b(?:everyone|everybody|people|(?:my )?friends) calls? me {_PROPER}"),
+        ("name", 0.85, rf"\b(?:my|our) (?:\w+ )?(?P<owned>{_KIN}) is (?:called |named )?{_PROPER}"),
+        ("name", 0.7, rf"\bmy (?:\w+ )?(?P<owned>{_KIN}),? (?:(?:mrs|mr|ms|dr)\.? )?{_PROPER}"),
         ("name", 0.85, rf"\b(?:i|we) (?:have|got) an? (?:\w+ )?(?P<owned>{_KIN}) (?:named|called) {_PROPER}"),
         ("birthday", 0.9, rf"\bmy birthday(?:'s| is)(?: on)? {_DATE}"),
         ("birthday", 0.85, rf"\b(?P<subject>(?-i:[A-Z])\w+)'s birthday is(?: on)? {_DATE}"),
         ("birthday", 0.85, rf"\b{_OWNED}'s birthday is(?: on)? {_DATE}"),
+        ("birthday", 0.85, r"\bi was born (?:on|in) (?P<object>[^.;:!?()\n,]{0,20}[0-9]{4})\b"),
         ("age", 0.85, rf"{_I_AM} (?P<object>[0-9]{{1,3}}) years old"),
+        ("age", 0.8, r"\bi(?:'ve)?(?: just| recently)? turned (?P<object>[0-9]{1,3})\b"),
         ("lives in", 0.9, rf"{_I} live in {_PROPER}"),
         ("lives in", 0.85, rf"\b(?:i|we)(?:'ve| have)?(?: just| recently)? (?:moved|relocated) to {_PROPER}"),
+        ("lives in", 0.85, rf"\b(?:i|we)(?:'ve| have) been living in {_PROPER}"),
+        ("lives in", 0.85, rf"\b(?:i'm|i am|we're|we are)(?: currently| now)? (?:based|living) in {_PROPER}"),
+        ("lives in", 0.8, rf"\bmy (?:home|flat|apartment|house) is in {_PROPER}"),
+        ("comes from", 0.85, rf"\bi was raised in {_PROPER}"),
         ("comes from", 0.85, rf"(?:{_I_AM}(?: originally)? from|\bi come from|\bi grew up in) {_PROPER}"),
         ("works at", 0.9, rf"{_I} work (?:at|for) (?:a |an |the )?{_PROPER}"),
         ("works at", 0.85, rf"\bi(?:'ve| have)?(?: just| recently)? (?:joined|started at|got hired by) {_PROPER}"),
-        ("works as", 0.9, rf"{_I} work as (?:an? )?{_OBJECT}"),
+        ("works as", 0.9, rf"(?:{_I} work|{_I_AM} working) as (?:an? )?{_OBJECT}"),
+        ("works as", 0.7, r"\bi (?P<teach>teach) (?:\w+ ){0,2}(?:at|in) (?:a|an|the|my|our) "),
         ("is a", 0.6, rf"{_I_AM} an? (?P<object>(?:[\w-]+ ){{0,2}}(?:\w{{3,}}(?:er|or|ist|ian|ect|eer)|nurse|chef))\b"),
         ("is allergic to", 0.95, rf"{_I_AM} allergic to {_LIST}"),
-        ("is", 0.85, rf"{_I_AM}(?: an?)? (?P<object>{_STATE})\b"),
+        ("is allergic to", 0.9, rf"\bi have an? (?:\w+ )?allergy to {_LIST}"),
+        ("is not allergic to", 0.85, rf"\b(?:i'm|i am) not allergic to (?!any){_OBJECT}"),
+        ("cannot eat", 0.85, rf"\bi (?:can't|cannot|don't|can not) eat (?P<object>{_FOOD})\b"),
+        ("is", 0.85, rf"{_I_AM}(?: an?)? (?P<object>{_STATE})(?! \w+(?:er|or|ist)\b)\b"),
+        ("is", 0.85, rf"{_I_AM} (?P<object>(?:{_INTOLERANT})[ -]intolerant)\b"),
+        ("is", 0.8, r"\b(?:i|we) got (?P<object>married|divorced|engaged)\b"),
+        ("is not", 0.85, rf"\b(?:i'm|i am) not (?:an? )?(?P<object>{_STATE})\b"),
+        ("does not have", 0.8, rf"\b(?:i|we) (?:don't|do not) have (?:an? |any )?(?P<object>{_OWNED_THINGS})\b"),
+        ("is learning", 0.8, rf"{_I_AM} learning (?P<object>{_LANGUAGE})\b"),
+        ("plays", 0.8, rf"{_I} play (?:the )?(?P<object>{_INSTRUMENT}|{_GAME})\b"),
+        ("drives", 0.8, rf"{_I} drive an? (?P<object>(?:\w+ )?(?-i:[A-Z])[\w-]+)"),
+        ("studies", 0.8, rf"{_I} study (?P<object>[a-z]+(?: [a-z]+)?)(?= at\b|[.,;!]|$)"),
+        ("wears", 0.75, rf"{_I} wear (?P<object>{_WORN})\b"),
+        ("pronouns", 0.9, r"\bmy pronouns are (?P<object>[a-z]+/[a-z]+(?:/[a-z]+)?)"),
+        ("likes", 0.75, rf"{_I_AM} an? (?:big|huge|great)? ?fan of (?P<fan>){_OBJECT}"),
         ("has", 0.8, rf"\b(?:i|we)(?: have|'ve got) (?P<object>{_NUMBER} [\w-]+(?: [\w-]+)?){_STOP}"),
         ("has", 0.8, rf"\b(?:i|we)(?: have|'ve got) (?P<object>an? (?:\w+ )?(?:{_KIN}|baby|car|house|garden)){_STOP}"),
         ("favourite", 0.9, rf"\bmy favou?rite (?P<owned>[\w-]+(?: [\w-]+)?) (?:is|are) {_OBJECT}"),
@@ -158,6 +193,10 @@ _UNREAL = re.compile(
 )
 
 
+# Speech of others: "I live in Tokyo", said the hero.
+_QUOTED_SPEECH = re.compile(r"[\"“](?=[^\"”]*\b(?:i|my|we|our|i'm)\b)[^\"”]{4,}[\"”]", re.I)
+
+
 def without_sentences(draft: FactDraft) -> FactDraft:
     """Return the fact with keywords in place of every part that is longer than a name."""
     return replace(
@@ -191,8 +230,9 @@ def _stated(turn: Turn) -> Iterator[FactDraft]:
     for sentence in sentences(own_words(turn.text)):
         if is_question(sentence) or is_reported(sentence) or _UNREAL.search(sentence):
             continue
+        plain = _QUOTED_SPEECH.sub(" ", sentence[:1_000])
         for predicate, confidence, pattern in _RULES:
-            for match in pattern.finditer(sentence[:1_000]):
+            for match in pattern.finditer(plain):
                 parts = match.groupdict()
                 for object in _objects(parts):
                     if predicate == "likes" and _VAGUE.search(object):
@@ -211,8 +251,10 @@ def _stated(turn: Turn) -> Iterator[FactDraft]:
 
 def _objects(parts: Mapping[str, str | None]) -> list[str]:
     listed = parts.get("list")
+    if parts.get("teach"):
+        return ["teacher"]
     found = _BETWEEN.split(listed) if listed else [parts["object"] or ""]
-    plain = (object.strip(" '\"“”-").rstrip(".,").removesuffix("'s") for object in found)
+    plain = (_A_BIT.sub("", object.strip(" '\"“”-").rstrip(".,")) for object in found)
     return [object for object in plain if object]
 
 
@@ -233,14 +275,14 @@ def _predicate(predicate: str, parts: Mapping[str, str | None]) -> str:
         return f"use for {parts['purpose']}"
     if predicate == "favourite":
         return f"favourite {parts['owned']}"
-    return _LIKES[(parts["verb"] or "").lower()] if predicate == "likes" else predicate
+    return _LIKES[(parts["verb"] or "").lower()] if predicate == "likes" and parts.get("verb") else predicate
 
 
 # ---- against what is known -----------------------------------------------------------------------------------------
 
 # Predicates with one value per subject: the newest holds.
 SINGLE_VALUED = frozenset(
-    {"name", "is called", "birthday", "age", "lives in", "works at", "works as", "comes from", "time zone"}
+    {"name", "is called", "birthday", "age", "lives in", "works at", "works as", "comes from", "time zone", "pronouns"}
 )
 
 
@@ -281,8 +323,12 @@ def slot_of(fact: Statement) -> tuple[str, ...] | None:
         return (subject, predicate)
     if predicate in ("likes", "dislikes"):
         return (subject, "likes or not", *_stems(fact.object))
-    if predicate == "has":  # three cats become four cats
-        return (subject, predicate, *_stems(fact.object)[1:])
+    if predicate in ("is", "is not") and not subject.startswith(("deadline", "budget")):
+        return (subject, "is or not", *_stems(fact.object))
+    if predicate in ("is allergic to", "is not allergic to"):
+        return (subject, "is allergic or not", *_stems(fact.object))
+    if predicate in ("has", "does not have"):  # three cats become four cats
+        return (subject, "has or not", *(_stems(fact.object)[1:] if predicate == "has" else _stems(fact.object)))
     return None
 
 
@@ -317,12 +363,15 @@ FACTS_SCHEMA: Mapping[str, Any] = {
 }
 
 
-def validate_model_facts(raw: str | Mapping[str, Any], turns: Sequence[Turn], *, by: str = "model") -> list[FactDraft]:
+def validate_model_facts(
+    raw: str | Mapping[str, Any], turns: Sequence[Turn], *, by: str = "model", quotes: bool = False
+) -> list[FactDraft]:
     """Return the facts that a model proposed and that the turns support; drop the others.
 
     A fact must cite turns that were read, all of them existing; one of them, by a user or an assistant, must contain
     every stem of the object. Its subject must be the actor of a turn, or something that a turn names.
-    Raises InvalidInput when the answer is not an object at all, so that the caller can ask again.
+    With `quotes`, it must also quote one of them. Raises InvalidInput when the answer is not an object at all, so that
+    the caller can ask again.
     """
     proposed = parse_object(raw, "facts").get("facts")
     known = {turn.id: turn for turn in turns}
@@ -330,7 +379,7 @@ def validate_model_facts(raw: str | Mapping[str, Any], turns: Sequence[Turn], *,
     found: dict[tuple[str, ...], FactDraft] = {}
     for item in proposed[:MAX_FACTS] if isinstance(proposed, list) else ():
         draft = _checked(item, known, named, by)
-        if draft:
+        if draft and (not quotes or is_quoted(item, [turn.text for turn in cited(item, known)])):
             found.setdefault(identity(draft), draft)
     return list(found.values())
 

@@ -27,6 +27,8 @@ class CompactionSettings(TypedDict, total=False):
     - `trigger_turns`, `trigger_tokens`: summarise once this much is not covered by a summary (50 turns, 8,000 tokens).
     - `strategy`: `hierarchical` (summaries of summaries), `rolling` (one level) or `never`.
     - `summarizer_model`: the model that writes the summaries; by default the conversation's own, or rules.
+    - `extractor_model`: the model that takes notes and facts from what is summarised; by default the conversation's
+      own. `none`: rules alone.
     - `model_calls_per_day`: how many calls of models background work may make for it; by default the store's limit.
     """
 
@@ -34,6 +36,7 @@ class CompactionSettings(TypedDict, total=False):
     trigger_tokens: int
     strategy: compaction.Strategy
     summarizer_model: str | None
+    extractor_model: str | None
     model_calls_per_day: int | None
 
 

@@ -11,14 +11,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import structs
 
 from palaver.core.quotes import is_through_mcp, without_blocks
-from palaver.memory.facts import Statement, extract, identity, slot_of
+from palaver.memory.facts import FactDraft, Statement, extract, identity, slot_of
 from palaver.memory.standing_instructions import is_question, is_reported, own_words, sentences, standing
-from palaver.memory.working_memory import RULES, find_notes, note_key, was_handed_in
+from palaver.memory.working_memory import RULES, are_own_words, find_notes, note_key, was_handed_in
 from palaver.model import ItemOrigin, ItemSource, ItemStatus, MemoryItem, Turn
 from palaver.recall.terms import terms
 
@@ -26,6 +27,7 @@ Review = Literal["auto", "review", "off"]
 REVIEWS: tuple[Review, ...] = ("auto", "review", "off")
 KINDS = ("fact", "preference", "instruction", "goal")
 MAX_TEXT = 300  # characters of an object
+KEPT_STEMS = 16_384  # texts
 ALIKE = 0.75  # share of common stems from which on two statements with the same predicate say the same
 PREFERENCES = ("likes", "dislikes", "prefers", "favourite")
 OF_THE_WORK = ("we", "deadline", "budget")  # subjects of facts that are not about the speaker
@@ -125,6 +127,30 @@ def _facts(turn: Turn, person: str) -> Iterator[ItemDraft]:
             learnt_at=turn.created,
             source=source_of(turn),
         )
+
+
+def drafts_from_fact(fact: FactDraft, turn: Turn, person: str) -> ItemDraft | None:
+    """Return a fact that a model found as an item of a person: approved only if that person said it of themselves."""
+    about, name = fact.subject.casefold(), person.casefold()
+    if about != name and not about.startswith(f"{name}'s "):
+        return None
+    is_own = turn.role == "user" and turn.actor == person and are_own_words(turn.metadata)
+    origin: ItemOrigin = "said" if is_own else "assistant" if turn.role == "assistant" else "reported"
+    return ItemDraft(
+        kind="preference" if fact.predicate.startswith(PREFERENCES) else "fact",
+        subject=person if about == name else fact.subject,
+        predicate=fact.predicate,
+        object=fact.object[:MAX_TEXT],
+        confidence=fact.confidence,
+        valid_from=fact.valid_from,
+        valid_to=fact.valid_to,
+        learnt_at=turn.created,
+        source=source_of(turn),
+        origin=origin,
+        status="approved" if is_own else "proposed",
+        said_by=None if is_own or turn.role != "user" else turn.actor,
+        by=fact.by,
+    )
 
 
 def _noted(turn: Turn, kind: str, person: str, text: str) -> ItemDraft:
@@ -346,12 +372,17 @@ def versions_of(items: Sequence[MemoryItem], id: str) -> list[MemoryItem]:
 # ---- ranking -------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(KEPT_STEMS)  # the same items are ranked for every question
+def _stems(text: str) -> frozenset[str]:
+    return frozenset(terms(text))
+
+
 def rank(words: Sequence[tuple[str, str]], query: str, k: int) -> list[tuple[str, float]]:
     """Return the ids of the items that share the rarest stems with a question, best first, with a score from 0 to 1."""
     wanted = set(terms(query))
     if not wanted:
         return []
-    stems = {id: set(terms(text)) for id, text in words}
+    stems = {id: _stems(text) for id, text in words}
     count = {stem: 1 + sum(stem in held for held in stems.values()) for stem in wanted}
     most = sum(1 / count[stem] for stem in wanted)
     scored = [(id, sum(1 / count[stem] for stem in held & wanted) / most) for id, held in stems.items()]

@@ -19,6 +19,7 @@ from palaver.core.identity import canonical_json
 from palaver.core.quotes import is_through_mcp, name_of, one_line
 from palaver.errors import InvalidInput, TooLarge
 from palaver.memory.keywords import keywords
+from palaver.memory.quoted_items import is_quoted
 from palaver.memory.standing_instructions import (
     MAX_TEXT,
     is_question,
@@ -37,6 +38,7 @@ MAX_QUESTIONS = 5  # unanswered ones that the rules keep
 MAX_SUMMARY = 2_000  # characters
 MAX_KEYWORDS = 10  # of a note without a sentence
 RULES = "rules"
+SUMMARY = "summary"  # the field that is one text and not a list
 # The `origin` of turns from a client's own history. They may say anything, so no instructions are read from them.
 HANDED_IN = "client-history"
 
@@ -378,7 +380,12 @@ def _with(memory: WorkingMemory, name: str, notes: Iterable[Note]) -> WorkingMem
 
 
 def remember(memory: WorkingMemory, list_name: str, text: str, by: str) -> WorkingMemory:
-    """Add a note by a person or an agent. A full list loses the oldest note of the rules or a model."""
+    """Add a note by a person or an agent. A full list loses the oldest note of the rules or a model.
+
+    `summary` is one text: it is replaced, and no model writes over it.
+    """
+    if list_name == SUMMARY:
+        return replace(memory, summary=shorten(_check_text(text), MAX_SUMMARY), summary_by=_check_author(by))
     note = Note(_check_text(text), None, _check_author(by))
     notes = (*_list(memory, list_name), note)
     if sum(not is_machine(note) for note in notes) > MAX_NOTES:
@@ -388,6 +395,8 @@ def remember(memory: WorkingMemory, list_name: str, text: str, by: str) -> Worki
 
 def correct(memory: WorkingMemory, list_name: str, index: int, text: str, by: str) -> WorkingMemory:
     """Change the text of a note. It keeps its turn, so that forgetting the turn deletes the correction too."""
+    if list_name == SUMMARY:
+        return remember(memory, list_name, text, by)
     notes = list(_list(memory, list_name))
     old = notes[_check_index(notes, index)]
     notes[index] = Note(_check_text(text), old.turn, _check_author(by), old.actor)
@@ -396,6 +405,8 @@ def correct(memory: WorkingMemory, list_name: str, index: int, text: str, by: st
 
 def drop(memory: WorkingMemory, list_name: str, index: int) -> WorkingMemory:
     """Drop one note. The rules do not add it again: they have read past its turn."""
+    if list_name == SUMMARY:
+        return replace(memory, summary="", summary_by=None)
     notes = list(_list(memory, list_name))
     del notes[_check_index(notes, index)]
     return _with(memory, list_name, notes)
@@ -411,7 +422,7 @@ def without_turn(memory: WorkingMemory, turn_id: str) -> WorkingMemory:
     """Drop every note from a forgotten turn, and the summary, which may contain its text."""
     for name in MEMORY_LISTS:
         memory = _with(memory, name, (note for note in getattr(memory, name) if note.turn != turn_id))
-    return replace(memory, summary="")
+    return replace(memory, summary="", summary_by=None)
 
 
 def without_person(memory: WorkingMemory, name: str) -> WorkingMemory:
@@ -419,7 +430,7 @@ def without_person(memory: WorkingMemory, name: str) -> WorkingMemory:
     changed = memory
     for one in MEMORY_LISTS:
         changed = _with(changed, one, (note for note in getattr(memory, one) if name not in (note.by, note.actor)))
-    return memory if changed == memory else replace(changed, summary="")
+    return memory if changed == memory else replace(changed, summary="", summary_by=None)
 
 
 def _list(memory: WorkingMemory, name: str) -> Notes:
@@ -546,12 +557,18 @@ _SUPPORT = 0.5  # share of a note's stems that the cited turns must contain
 
 
 def validate_model_memory(
-    raw: str | Mapping[str, Any], turns: Sequence[Turn], memory: WorkingMemory, *, by: str = "model"
+    raw: str | Mapping[str, Any],
+    turns: Sequence[Turn],
+    memory: WorkingMemory,
+    *,
+    by: str = "model",
+    quotes: bool = False,
 ) -> WorkingMemory:
     """Add the notes that a model proposed after reading `turns` and that the turns support.
 
     A note must cite turns that were read and share at least half of its stems with them. An instruction must cite a
-    participant's own user turn and use only its words. People's notes stay. Raises InvalidInput when it is not an
+    participant's own user turn and use only its words. With `quotes`, it must also quote a turn that it cites. People's
+    notes stay, and so does a summary that a person wrote. Raises InvalidInput when it is not an
     object at all, so that the caller can ask again.
     """
     if not is_machine(Note("", None, by)) or by == RULES:
@@ -559,10 +576,10 @@ def validate_model_memory(
     proposed = parse_object(raw, "working_memory")
     known = {turn.id: turn for turn in turns}
     for name in MEMORY_LISTS:
-        for note in _proposed_notes(proposed.get(name), known, name, by):
+        for note in _proposed_notes(proposed.get(name), known, name, by, quotes):
             memory = _put(memory, name, note)
-    summary = proposed.get("summary")
-    if isinstance(summary, str) and _is_supported(summary, [memory.summary, *(turn.text for turn in turns)], _SUPPORT):
+    summary, texts = proposed.get("summary"), [memory.summary, *(turn.text for turn in turns)]
+    if memory.summary_by is None and isinstance(summary, str) and _is_supported(summary, texts, _SUPPORT):
         memory = replace(memory, summary=shorten(summary, MAX_SUMMARY))
     last = max((turn.position for turn in turns), default=-1)
     return replace(memory, through_seq=max(memory.through_seq, last))
@@ -590,11 +607,13 @@ def cited(item: Any, known: Mapping[str, Turn]) -> list[Turn]:
     return [known[id] for id in ids]
 
 
-def _proposed_notes(items: Any, known: Mapping[str, Turn], name: str, by: str) -> Iterator[Note]:
+def _proposed_notes(items: Any, known: Mapping[str, Turn], name: str, by: str, quotes: bool) -> Iterator[Note]:
     for item in items[:MAX_NOTES] if isinstance(items, list) else ():
         sources = cited(item, known)
         text = item.get("text") if isinstance(item, Mapping) else None
         if not sources or not isinstance(text, str) or not text.strip():
+            continue
+        if quotes and not is_quoted(item, [turn.text for turn in sources]):
             continue
         share = _SUPPORT
         if name == "instructions":

@@ -19,6 +19,7 @@ from palaver.ports.models import ChatModel, Counter, JsonObject, ModelRequest, T
 MAX_TITLE = 80  # characters
 TITLE_KEYWORDS = 5
 TITLE_INPUT = 2_000  # characters of each turn that a title is made from
+MAX_RESPONSE = 200_000  # characters: a model that goes on is stopped
 MAX_OVERRUN = 1.5  # times its budget that a summary may cost before it is shortened
 
 SUMMARIZE = (
@@ -62,13 +63,14 @@ class ModelSummarizer:
         return await self._summarize(MERGE, "summaries", [one.text for one in summaries], budget)
 
     async def _summarize(self, order: str, what: str, lines: Sequence[str], budget: int) -> str:
-        return await self._complete("summarize", order.format(words=max(20, budget * 2 // 3)), what, lines)
+        return await self.complete("summarize", order.format(words=max(20, budget * 2 // 3)), what, lines)
 
     async def title(self, turns: Sequence[Turn]) -> str:
         lines = [quote_turn(turn)[:TITLE_INPUT] for turn in turns]
-        return clean_title(await self._complete("title", TITLE, "conversation", lines))
+        return clean_title(await self.complete("title", TITLE, "conversation", lines))
 
-    async def _complete(self, purpose: str, order: str, what: str, lines: Sequence[str]) -> str:
+    async def complete(self, purpose: str, order: str, what: str, lines: Sequence[str]) -> str:
+        """Ask the model to do something with quoted lines, and return its text."""
         quoted = fence(what, "Quoted material.", "\n".join(lines))
         messages = ({"role": "system", "content": order}, {"role": "user", "content": quoted})
         body = self.model.body(ModelRequest(messages=messages))
@@ -78,11 +80,15 @@ class ModelSummarizer:
 
     async def _send(self, purpose: str, body: JsonObject, response: ModelResponse) -> str:
         pieces: list[str] = []
+        size = 0
         try:
             async for event in stream_with_retries(self.model, body, self.retries, response.retries):
                 response.consume(event)
                 if isinstance(event, TextDelta):
                     pieces.append(event.text)
+                    size += len(event.text)
+                if size > MAX_RESPONSE:
+                    raise BadModelResponse(self.name, f"sent more than {MAX_RESPONSE:,} characters")
             if not "".join(pieces).strip():
                 raise BadModelResponse(self.name, "sent an empty response")
         except BaseException as problem:  # the call is recorded even when it is cancelled

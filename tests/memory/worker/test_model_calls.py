@@ -34,6 +34,7 @@ class Counting(ScriptedModel):
 
 def opened(folder: Path, model: Counting, clock: FakeClock, **options: Any) -> Any:
     given = {"model": "counting", "models": {"counting": model}, "embedder": None, "worker": False}
+    given["extractor_model"] = "none"  # its calls count like those of summaries
     return palaver.open(url(folder), clock=clock, **{**given, **options})
 
 

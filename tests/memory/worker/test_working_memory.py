@@ -93,7 +93,7 @@ async def test_a_note_made_while_a_summary_is_being_written_survives(tmp_path: P
 
 @pytest.mark.parametrize(
     ("list_name", "text", "by"),
-    [("wishes", "x", "ada"), ("goals", " ", "ada"), ("goals", "x", "rules"), ("summary", "x", "ada")],
+    [("wishes", "x", "ada"), ("goals", " ", "ada"), ("goals", "x", "rules"), ("summary", " ", "ada")],
 )
 async def test_notes_that_mean_nothing_are_refused(store: Store, list_name: str, text: str, by: str) -> None:
     talk = await store.conversation()

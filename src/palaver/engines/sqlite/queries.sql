@@ -1546,12 +1546,21 @@ SELECT item, conversation, turn, said FROM item_sources WHERE cid = :cid AND ite
 i.id, i.kind, i.subject, i.predicate, i.object, i.confidence, i.valid_from, coalesce(i.valid_to, e.valid_from), i.learnt,
 CASE WHEN i.ended_by IS NULL OR e.id IS NOT NULL THEN i.ended_at END, e.id, i.origin, i.status, i.said_by, i.by, i.created
 
--- items: read items, newest first
-SELECT {item_columns} FROM items i LEFT JOIN items e ON e.cid = i.cid AND e.id = i.ended_by
-WHERE i.cid = :cid AND (:ended OR i.ended_at IS NULL OR (i.ended_by IS NOT NULL AND e.id IS NULL))
-  AND (:status IS NULL OR i.status = :status) AND (:kind IS NULL OR i.kind = :kind)
-  AND (:ids IS NULL OR i.id IN (SELECT value FROM json_each(:ids)))
+-- wanted_items: the condition of the statements that read items `i`, with their successors `e`
+(:ended OR i.ended_at IS NULL OR (i.ended_by IS NOT NULL AND e.id IS NULL)) AND (:status IS NULL OR i.status = :status)
 ORDER BY i.iid DESC LIMIT :limit
+
+-- items: read items, newest first. The index keeps it from sorting all of them
+SELECT {item_columns} FROM items i INDEXED BY items_newest LEFT JOIN items e ON e.cid = i.cid AND e.id = i.ended_by
+WHERE i.cid = :cid AND {wanted_items}
+
+-- items_of_kind: the same for one kind
+SELECT {item_columns} FROM items i INDEXED BY items_of_kind LEFT JOIN items e ON e.cid = i.cid AND e.id = i.ended_by
+WHERE i.cid = :cid AND i.kind = :kind AND {wanted_items}
+
+-- items_with_ids: the same for some
+SELECT {item_columns} FROM items i LEFT JOIN items e ON e.cid = i.cid AND e.id = i.ended_by
+WHERE i.cid = :cid AND i.id IN (SELECT value FROM json_each(:ids)) AND {wanted_items}
 
 -- item_words: read the words of all items that hold, to rank them
 SELECT i.id, i.kind, i.subject, i.predicate, i.object FROM items i LEFT JOIN items e ON e.cid = i.cid AND e.id = i.ended_by

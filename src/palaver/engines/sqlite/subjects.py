@@ -22,15 +22,13 @@ from palaver.ports.subjects import ALL_ITEMS, ItemQuery, ItemsDraft, ItemWords
 def items(tx: Tx, scope: Scope, conversation: str, query: ItemQuery) -> list[MemoryItem]:
     """Read items, newest first. Those that the log contradicts are left out, and so are such sources."""
     cid = require_cid(tx, scope, conversation)
-    rows = tx.all(
-        Q.items,
-        cid=cid,
-        status=query.status,
-        kind=query.kind,
-        ended=int(query.include_ended),
-        ids=None if query.ids is None else canonical_json(list(query.ids)),
-        limit=query.limit,
-    )
+    values = {"cid": cid, "status": query.status, "ended": int(query.include_ended), "limit": query.limit}
+    if query.ids is not None:
+        rows = tx.all(Q.items_with_ids, ids=canonical_json(list(query.ids)), **values)
+    elif query.kind is not None:
+        rows = tx.all(Q.items_of_kind, kind=query.kind, **values)
+    else:
+        rows = tx.all(Q.items, **values)
     proofs = Proofs(tx, cid)
     fitting = [row for row in rows if proofs.fits(item_key(row[0]))]
     sources = _sources(tx, scope, cid, [row[0] for row in fitting], proofs)

@@ -1,4 +1,4 @@
-"""Notes and facts from turns: found by rules, and by the application's extractor where there is one."""
+"""Notes and facts from turns: found by rules, and by the application's extractor or a model where there is one."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from palaver.core.concurrency import run_in_strides
-from palaver.errors import InvalidInput
+from palaver.errors import InvalidInput, PalaverError
 from palaver.memory import working_memory
-from palaver.memory.compaction import SPAN_TURNS
+from palaver.memory.compaction import SPAN_TURNS, Compaction
+from palaver.memory.model_calls import NOT_IN_USE
 from palaver.memory.retention import retention_of
 from palaver.memory.worker.model_calls import CallLimit
 from palaver.memory.worker.services import TRIES, JobServices, log
+from palaver.memory.worker.writers import model_writer
 from palaver.model import ConversationInfo, Fact, Scope, Turn, WorkingMemory
+from palaver.models.model_extractor import ModelExtractor
 from palaver.ports.memory import FactsDraft, MemoryDraft, Unsummarised
+from palaver.ports.models import Extractor
 
 if TYPE_CHECKING:
     from palaver.memory.facts import FactDraft
 
 T = TypeVar("T")
+NO_MODEL = "none"  # `extractor_model` for rules alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ class Proposal(Generic[T]):
     postponed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Extraction:
     """Reads the turns of one conversation into working memory and facts."""
 
@@ -43,6 +48,7 @@ class Extraction:
     scope: Scope
     conversation: str
     limit: CallLimit
+    _own: ModelExtractor | None = None
 
     async def update_working_memory(self) -> None:
         """Read the summarised turns into working memory, and into facts where the conversation has them turned on.
@@ -74,13 +80,23 @@ class Extraction:
             extractor_failure=facts.failure or notes.failure,
             extractor_postponed=unread,
         )
+        await self._learn_people(turns, found.info)
         return await self._put_memory(after, found, found.revision)
+
+    async def _learn_people(self, turns: Sequence[Turn], info: ConversationInfo) -> None:
+        """Add what the model found to the memory of the persons who said it, where persons are remembered."""
+        from palaver.memory.worker.jobs.person import learn_facts
+
+        asked = self._own is not None and self._own.asked(turns)
+        if asked and self.services.person.mode_of(self.scope.tenant, info.settings) == "read-write":
+            proposal = await self._propose_facts(turns, info)
+            await learn_facts(self.services, self.scope, info, turns, proposal.value or [])
 
     async def _catch_up(self) -> bool:
         """Let the extractor read some of the turns that it was not called for. False when there is nothing to do."""
         found = await self._unsummarised(0)
         before = _stored_memory(found)
-        if before.extractor_postponed is None or self.services.extractor is None:
+        if before.extractor_postponed is None or self._extractor(found.info) is None:
             return False
         start, end = before.extractor_postponed
         middle = min(start + SPAN_TURNS, end)
@@ -145,7 +161,7 @@ class Extraction:
         from palaver.memory.facts import FACTS_SCHEMA, validate_model_facts
 
         return await self._ask_extractor(
-            turns, info, FACTS_SCHEMA, lambda raw, by: validate_model_facts(raw, turns, by=by)
+            turns, info, FACTS_SCHEMA, lambda raw, by, quotes: validate_model_facts(raw, turns, by=by, quotes=quotes)
         )
 
     async def _note(
@@ -163,8 +179,9 @@ class Extraction:
         self, read: WorkingMemory, turns: Sequence[Turn], info: ConversationInfo
     ) -> Proposal[WorkingMemory]:
         schema = working_memory.WORKING_MEMORY_SCHEMA
+        check = working_memory.validate_model_memory
         return await self._ask_extractor(
-            turns, info, schema, lambda raw, by: working_memory.validate_model_memory(raw, turns, read, by=by)
+            turns, info, schema, lambda raw, by, quotes: check(raw, turns, read, by=by, quotes=quotes)
         )
 
     async def _ask_extractor(
@@ -172,27 +189,54 @@ class Extraction:
         turns: Sequence[Turn],
         info: ConversationInfo,
         schema: Mapping[str, object],
-        check: Callable[[str, str], T],
+        check: Callable[[str, str, bool], T],
     ) -> Proposal[T]:
         """Ask the extractor and check its answer; ask once more when the answer is not JSON."""
-        extractor = self.services.extractor
+        try:
+            extractor = self._extractor(info)
+        except PalaverError as failed:  # no key, no such model, a missing extra
+            return self._failed(self._wanted_model(info), failed)
         if extractor is None or not turns:
             return Proposal()
         problem: Exception
         for _ in range(2):
-            if refusal := await self.limit.refusal(info, waits=False):
-                return Proposal(failure=f"{extractor.name}: {refusal}", postponed=True)
-            await self.limit.record("extract", extractor.name)
+            if refusal := await self._refusal(info, extractor, turns):
+                return Proposal(failure=_why(extractor.name, refusal), postponed=True)
+            if extractor is self.services.extractor:
+                await self.limit.record("extract", extractor.name)
             try:
                 async with asyncio.timeout(self.services.model_seconds):
                     raw = await extractor.extract(turns, schema)
-                return Proposal(check(raw, f"model:{extractor.name}"))
+                return Proposal(check(raw, f"model:{extractor.name}", isinstance(extractor, ModelExtractor)))
             except InvalidInput as invalid:
                 problem = invalid
+                if isinstance(extractor, ModelExtractor):
+                    extractor.again()
             except Exception as failed:  # a provider's client may raise anything
                 problem = failed
                 break
         return self._failed(extractor.name, problem)
+
+    def _extractor(self, info: ConversationInfo) -> Extractor | None:
+        """Return the application's extractor, or one over `extractor_model`, by default the conversation's model."""
+        if self.services.extractor is not None:
+            return self.services.extractor
+        wanted = self._wanted_model(info)
+        if wanted == NO_MODEL or retention_of(info.settings) != "full":
+            return None
+        if self._own is None:
+            writer = model_writer(self.services, self.scope, info, wanted or None)
+            self._own = None if writer is None else ModelExtractor(writer)
+        return self._own
+
+    def _wanted_model(self, info: ConversationInfo) -> str:
+        return Compaction.of(info.settings).extractor_model or self.services.extractor_model or ""
+
+    async def _refusal(self, info: ConversationInfo, extractor: Extractor, turns: Sequence[Turn]) -> str | None:
+        """Return why the extractor may not be called now. One call of a model gives notes and facts."""
+        if isinstance(extractor, ModelExtractor):
+            return None if extractor.asked(turns) else await self.limit.refusal(info, waits=True)
+        return await self.limit.refusal(info, waits=False)
 
     def _failed(self, extractor: str, problem: Exception) -> Proposal[T]:
         kind = type(problem).__name__
@@ -242,6 +286,11 @@ class Extraction:
             valid_to=draft.valid_to,
             learnt=draft.learnt,
         )
+
+
+def _why(extractor: str, refusal: str) -> str | None:
+    """Return the reason to store. Waiting until a conversation is in use is not a failure."""
+    return None if refusal == NOT_IN_USE else f"{extractor}: {refusal}"
 
 
 def _with_value(proposal: Proposal[Any], value: T | None) -> Proposal[T]:

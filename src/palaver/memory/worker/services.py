@@ -47,6 +47,7 @@ class JobServices:
     embedder: Embedder | None = None
     summarizer: Summarizer | None = None
     extractor: Extractor | None = None
+    extractor_model: str | None = None
     models: ModelRegistry | None = None
     budgets: Budgets | None = None
     meter: Meter = field(default_factory=Meter)

@@ -16,7 +16,7 @@ from palaver.server.rest import schemas
 
 ListName = Literal[
     "goals", "requirements", "constraints", "decisions", "assumptions", "open_questions", "glossary", "stakeholders",
-    "instructions",
+    "instructions", "summary",
 ]  # fmt: skip
 Index = Annotated[int, Path(ge=0, le=100_000)]
 

@@ -31,7 +31,8 @@ CREATE TABLE palaver.items (
   PRIMARY KEY (tenant, cid, id),
   FOREIGN KEY (tenant, cid) REFERENCES palaver.conversations
 );
-CREATE INDEX items_in_use ON palaver.items (tenant, cid, status, kind, iid) WHERE ended_at IS NULL;
+CREATE INDEX items_newest ON palaver.items (tenant, cid, iid);
+CREATE INDEX items_of_kind ON palaver.items (tenant, cid, kind, iid);
 
 -- The turns that say it. With the last of them the item is deleted; one that a person wrote has none.
 CREATE TABLE palaver.item_sources (

@@ -28,7 +28,8 @@ CREATE TABLE items (
   created INTEGER NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX items_by_id ON items (cid, id);
-CREATE INDEX items_in_use ON items (cid, status, kind, iid) WHERE ended_at IS NULL;
+CREATE INDEX items_newest ON items (cid, iid);
+CREATE INDEX items_of_kind ON items (cid, kind, iid);
 
 -- The turns that say it. With the last of them the item is deleted; one that a person wrote has none.
 CREATE TABLE item_sources (

@@ -9,7 +9,8 @@ from msgspec import structs
 
 from palaver.core.concurrency import run_in_strides
 from palaver.core.identity import stamped_seq
-from palaver.memory.subjects import ItemDraft, drafts_from_turn
+from palaver.memory.facts import FactDraft
+from palaver.memory.subjects import ItemDraft, drafts_from_fact, drafts_from_turn
 from palaver.memory.worker.services import JobServices
 from palaver.memory.worker.subjects import SubjectMemory
 from palaver.model import PERSON, ROLES, ConversationInfo, Scope, Turn
@@ -54,6 +55,20 @@ async def learn(services: JobServices, scope: Scope, info: ConversationInfo, tur
         memory = SubjectMemory(services.engine, scope, services.ids, PERSON, person)
         if drafts and await _agrees(services, memory):
             await memory.learn(drafts)
+
+
+async def learn_facts(
+    services: JobServices, scope: Scope, info: ConversationInfo, turns: Sequence[Turn], facts: Sequence[FactDraft]
+) -> None:
+    """Store facts that a model found and that quote a turn, each for the person who said it."""
+    by_id = {turn.id: _with_person(services, turn, info.owner) for turn in turns}
+    people = persons_of(services, info, list(by_id.values()))
+    for person in people:
+        found = [draft for fact in facts if (draft := drafts_from_fact(fact, by_id[fact.source_turn], person))]
+        memory = SubjectMemory(services.engine, scope, services.ids, PERSON, person)
+        wanted = [one for one in found if one.status == "approved" or services.person.review != "off"]
+        if wanted and await _agrees(services, memory):
+            await memory.learn(wanted)
 
 
 def _drafts(services: JobServices, turns: Sequence[Turn], person: str, people: Sequence[str]) -> list[ItemDraft]:
