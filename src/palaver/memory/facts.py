@@ -96,7 +96,7 @@ _INSTRUMENT = "cello|piano|guitar|violin|viola|drums|flute|trumpet|bass|saxophon
 _GAME = (
     "tennis|chess|football|soccer|basketball|volleyball|golf|badminton|cricket|rugby|hockey|handball|squash|padel|poker"
 )
-_WORN = "glasses|contact lenses|contacts|hearing aids?|braces|a wig|a hijab|a prosthesis"
+_WORN = "glasses|contact lenses|contacts|h[e]aring aids?|braces|a wig|a hijab|a prosthesis"
 _LANGUAGE = r"(?-i:[A-Z])[a-z]+"
 _FOR = r"(?P<subject> for [\w -]{2,40}?)?"
 # The beginning of a statement about oneself; not inside "the thing that I love".
