@@ -1,7 +1,7 @@
 """`python -m bench.person FOLDER [talks] [every]`: is the evidence in the context of a new conversation?
 
 The sessions of each LoCoMo conversation are stored as separate conversations of one owner, and the questions are asked
-in a new, empty one, with recall over the owner's conversations and memory of the person. Beside it, the same questions in
+in a new, empty one, with recall over the conversations of the owner and memory of the person. Beside it, the same in
 one conversation that holds all sessions. Days of BEAM are stored apart, and only the questions on knowledge updates and
 preferences are asked. EIC and stale as in bench/recall.py.
 """

@@ -151,6 +151,7 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
             agents=settings.agents,
             workspaces=settings.workspaces,
             model_calls_per_day=settings.model_calls_per_day,
+            extractor_model=settings.extractor_model,
             person=settings.person_options,
             generate=settings.generate,
             budgets=settings.budgets,  # type: ignore[arg-type]  # checked with the other settings

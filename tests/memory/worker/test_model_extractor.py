@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import palaver
-from palaver import Conversation
+from palaver import Conversation, Store
 from palaver.testing import ScriptedModel
 
 SAID = "We decided to use Rust for the importer because it must be fast."
@@ -39,12 +39,13 @@ def note(text: str, turn: str, quote: str) -> dict[str, Any]:
     return {"text": text, "turn_ids": [turn], "quote": quote}
 
 
-async def read(talk: Conversation, *said: str) -> palaver.WorkingMemory:
+async def read(store: Store, talk: Conversation, *said: str) -> palaver.WorkingMemory:
     for text in said:
         await talk.append("user", text)
         await talk.append("assistant", "Noted.")
     await talk.append("user", "And now?")
     await talk.compact(keep_tokens=1)
+    await store.settle()  # no caller waits for the notes of a model
     return await talk.working_memory()
 
 
@@ -76,7 +77,7 @@ async def test_only_items_with_a_quotation_of_the_cited_turn_are_kept() -> None:
     model = Extracting(mixed)
     async with opened(model) as store:
         talk = await store.conversation("k", settings={"facts": True})
-        memory = await read(talk, SAID)
+        memory = await read(store, talk, SAID)
         assert [item.text for item in memory.decisions if item.by.startswith("model")] == ["Use Rust for the importer."]
         assert memory.goals == ()
         assert memory.summary.startswith("They decided")
@@ -88,7 +89,7 @@ async def test_the_language_of_the_conversation() -> None:
     quote = "bis Ende Mai fertig"
     made = lambda ids: {"constraints": [note("Der Import muss Ende Mai fertig sein.", ids[0], quote)]}  # noqa: E731
     async with opened(Extracting(made)) as store:
-        memory = await read(await store.conversation("k"), GERMAN)
+        memory = await read(store, await store.conversation("k"), GERMAN)
         assert [item.text for item in memory.constraints] == ["Der Import muss Ende Mai fertig sein."]
 
 
@@ -106,7 +107,7 @@ async def test_the_language_of_the_conversation() -> None:
 async def test_nonsense_stores_nothing_and_the_rules_stand_in(answer: Any) -> None:
     async with opened(Extracting(lambda ids: answer)) as store:
         talk = await store.conversation("k", settings={"facts": True})
-        memory = await read(talk, SAID, "I live in Lisbon.")
+        memory = await read(store, talk, SAID, "I live in Lisbon.")
         assert [item.by for item in memory.decisions] == ["rules"]
         assert [fact.by for fact in await talk.facts()] == ["rules"]
         if isinstance(answer, str) and not answer.startswith("{"):
@@ -116,7 +117,7 @@ async def test_nonsense_stores_nothing_and_the_rules_stand_in(answer: Any) -> No
 async def test_rules_alone_where_no_model_is_wanted() -> None:
     model = Extracting(lambda ids: {})
     async with opened(model, extractor_model="none") as store:
-        memory = await read(await store.conversation("k"), SAID)
+        memory = await read(store, await store.conversation("k"), SAID)
         assert (model.extractions, [item.by for item in memory.decisions]) == (0, ["rules"])
 
 
@@ -124,7 +125,7 @@ async def test_a_summary_of_a_person_stays() -> None:
     async with opened(Extracting(lambda ids: {"summary": "They decided to use Rust for the importer."})) as store:
         talk = await store.conversation("k")
         await talk.remember("summary", "We plan the importer.")
-        memory = await read(talk, SAID)
+        memory = await read(store, talk, SAID)
         assert (memory.summary, memory.summary_by) == ("We plan the importer.", "ada")
         assert (await talk.drop_note("summary", 0)).summary == ""
 
@@ -135,6 +136,6 @@ async def test_facts_of_a_model_reach_the_memory_of_the_person_who_said_them() -
         return {"facts": [{**fact, "turn_ids": [ids[0]], "quote": "sheds full of alpacas"}]}
 
     async with opened(Extracting(made), person="read-write") as store:
-        await read(await store.conversation("k"), "Ada here: our sheds full of alpacas keep me busy.")
+        await read(store, await store.conversation("k"), "Ada here: our sheds full of alpacas keep me busy.")
         (item,) = await store.person("ada").facts()
         assert (item.text, item.by, item.origin) == ("ada breeds alpacas", "model:scripted", "said")

@@ -47,7 +47,8 @@ def settings(server_url: str, provider: LoopbackProvider) -> Callable[..., Serve
     def make(**given: Any) -> ServerSettings:
         generate = {**FAST, **given.pop("generate", {})}
         more = {"model": "chat", "models": provider.models(), "embedder": "none", "files": "files", **given}
-        return ServerSettings(url=server_url, generate=generate, **more)
+        # A script has no answers for the model calls of background work.
+        return ServerSettings(url=server_url, generate=generate, **{"extractor_model": "none", **more})
 
     return make
 

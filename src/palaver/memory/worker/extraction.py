@@ -48,6 +48,7 @@ class Extraction:
     scope: Scope
     conversation: str
     limit: CallLimit
+    asks_now: bool = True  # false: a caller waits for summaries, and a job asks the model for notes later
     _own: ModelExtractor | None = None
 
     async def update_working_memory(self) -> None:
@@ -111,6 +112,7 @@ class Extraction:
             extractor_failure=facts.failure or notes.failure,
             extractor_postponed=(middle, end) if middle < end else None,
         )
+        await self._learn_people(turns, found.info)
         return await self._put_memory(after, found, found.revision)
 
     async def _facts_if_wanted(self, turns: Sequence[Turn], found: Unsummarised) -> Proposal[list[Fact]]:
@@ -235,6 +237,9 @@ class Extraction:
     async def _refusal(self, info: ConversationInfo, extractor: Extractor, turns: Sequence[Turn]) -> str | None:
         """Return why the extractor may not be called now. One call of a model gives notes and facts."""
         if isinstance(extractor, ModelExtractor):
+            if not self.asks_now:
+                await self.services.engine.add_job(self.scope, self.conversation, "compact", None)
+                return NOT_IN_USE
             return None if extractor.asked(turns) else await self.limit.refusal(info, waits=True)
         return await self.limit.refusal(info, waits=False)
 

@@ -62,7 +62,9 @@ class Compactor:
                 refused += 1  # the thread changed while a summary was being written
                 continue
             written += rebuilt + bool(due)
-            await Extraction(self.services, self.scope, self.conversation, self.limit).update_working_memory()
+            asks_now = self.limit.cause != "caller"
+            reader = Extraction(self.services, self.scope, self.conversation, self.limit, asks_now)
+            await reader.update_working_memory()
             if not due:
                 break
             force = False
