@@ -199,7 +199,7 @@ class Subject:
             return replace_with(known, draft, self._new_id())
 
         changes = await self._memory.change("remember", add)
-        return next(iter(changes.new.values()))
+        return await self._stored(next(iter(changes.new)))
 
     async def correct(
         self,
@@ -232,7 +232,7 @@ class Subject:
             return ItemChanges(new={new.id: new}, ended=[(old.id, now, new.id)])
 
         changes = await self._memory.change("correct", change)
-        return next(iter(changes.new.values()))
+        return await self._stored(next(iter(changes.new)))
 
     async def approve(self, item: MemoryItem | str) -> MemoryItem:
         """Approve a proposed item: from now on it may be in prompts."""
@@ -245,7 +245,10 @@ class Subject:
             return ItemChanges(approved=[wanted])
 
         await self._memory.change("approve", change)
-        (found,) = await self._read(ItemQuery(status=None, include_ended=True, ids=(wanted,)))
+        return await self._stored(wanted)
+
+    async def _stored(self, id: str) -> MemoryItem:
+        (found,) = await self._read(ItemQuery(status=None, include_ended=True, ids=(id,)))
         return found
 
     async def drop(self, item: MemoryItem | str) -> None:

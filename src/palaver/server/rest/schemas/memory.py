@@ -25,7 +25,7 @@ from palaver.server.rest.schemas.base import (
     mirrors,
 )
 from palaver.server.rest.schemas.files import Quote
-from palaver.server.rest.schemas.people import Item
+from palaver.server.rest.schemas.people import PersonItem
 from palaver.server.rest.schemas.turns import Turn
 
 
@@ -57,7 +57,7 @@ class Hit(ResponseBody):
     parts: dict[str, float]
     turn: Turn | None
     fact: Fact | None
-    item: Item | None = Field(description="Something that is remembered of the person; only of /people.")
+    item: PersonItem | None = Field(description="Something that is remembered of the person; only of /people.")
     quote: Quote | None = Field(description="The matching passage from one of the turn's files.")
 
 

@@ -17,14 +17,14 @@ class ItemSource(ResponseBody):
 
 
 @mirrors(model.MemoryItem)
-class Item(ResponseBody):
+class PersonItem(ResponseBody):
     """Something that is remembered: when it held, from when until when it was believed, where it was said."""
 
     text: str = Field(description="The item as one sentence.")
 
 
-class Items(ResponseBody):
-    items: list[Item]
+class PersonItems(ResponseBody):
+    items: list[PersonItem]
 
 
 class Person(ResponseBody):
@@ -61,7 +61,7 @@ class PersonQuery(RequestBody):
 class PersonExport(ResponseBody):
     kind: str
     id: str
-    items: list[Item]
+    items: list[PersonItem]
 
 
 class Learning(ResponseBody):
