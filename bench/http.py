@@ -100,9 +100,9 @@ def _wait_for(child: subprocess.Popen[bytes], port: int) -> None:
 
 
 @contextmanager
-def palaver_server(folder: Path, url: str | None = None) -> Iterator[tuple[int, int]]:
+def palaver_server(folder: Path, url: str | None = None, embedder: str = "none") -> Iterator[tuple[int, int]]:
     """`palaver serve` as it is: its port and its process."""
     port, database = free_port(), url or str(folder / "server.db")
     command = [sys.executable, "-m", "palaver.cli", "serve", "--port", str(port), "--db", database]
-    with running(command, port, PALAVER_EMBEDDER="none", PALAVER_SHUTDOWN_SECONDS="1") as pid:
+    with running(command, port, PALAVER_EMBEDDER=embedder, PALAVER_SHUTDOWN_SECONDS="1") as pid:
         yield port, pid

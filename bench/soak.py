@@ -143,6 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--db", metavar="URL", help="another database than a new SQLite file")
+    parser.add_argument("--embedder", default="auto", help="none: without the encoder, which takes 230 MB by itself")
     parser.add_argument("--json", action="store_true", help="print JSON, with every sample")
     chosen = parser.parse_args()
     results = Path(__file__).parent / "results"
@@ -150,7 +151,7 @@ def main() -> None:
     end = time.monotonic() + chosen.minutes * 60
     with (
         TemporaryDirectory(dir=results, prefix="soak-") as folder,
-        palaver_server(Path(folder), chosen.db) as (port, pid),
+        palaver_server(Path(folder), chosen.db, chosen.embedder) as (port, pid),
     ):
         report = asyncio.run(soak(port, pid, lambda: time.monotonic() < end))
     if chosen.json:

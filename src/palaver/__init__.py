@@ -81,6 +81,8 @@ if TYPE_CHECKING:
     from palaver.model import ContentInput as ContentInput
     from palaver.model import ConversationInfo as ConversationInfo
     from palaver.model import ConversationMatch as ConversationMatch
+    from palaver.model import Empty as Empty
+    from palaver.model import EmptyReason as EmptyReason
     from palaver.model import ErasureReceipt as ErasureReceipt
     from palaver.model import Event as Event
     from palaver.model import Fact as Fact
@@ -95,6 +97,7 @@ if TYPE_CHECKING:
     from palaver.model import Reasoning as Reasoning
     from palaver.model import RecallHit as RecallHit
     from palaver.model import Request as Request
+    from palaver.model import Results as Results
     from palaver.model import Right as Right
     from palaver.model import Role as Role
     from palaver.model import Scope as Scope
@@ -138,7 +141,7 @@ _HOMES = {
     "palaver.core.pagination": ("group_by_date",),
     "palaver.generation.mcp_tools": ("MCPTools",),
     "palaver.model": (
-        "ContentInput", "Right", "Role", "Visibility",
+        "ContentInput", "Empty", "EmptyReason", "Results", "Right", "Role", "Visibility",
         "Attachment", "Branch", "BudgetLine", "ConversationInfo", "ConversationMatch", "ErasureReceipt", "Event",
         "Fact", "File", "FileQuote", "FileText", "Image", "ItemSource", "MemoryItem", "Note", "Page", "Reasoning",
         "RecallHit", "Request", "Scope", "Stats", "Summary", "Text", "TokenUsage", "ToolCall", "ToolResult", "Turn",

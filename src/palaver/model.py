@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import warnings
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -18,7 +18,48 @@ Role = Literal["user", "assistant", "system", "tool"]
 Status = Literal["pending", "complete", "aborted", "forgotten"]
 Visibility = Literal["own", "workspace", "tenant"]
 
+EmptyReason = Literal[
+    "nothing asked",
+    "nothing stored",
+    "nothing relevant",
+    "not ready",
+    "other scope",
+    "switched off",
+    "all shown",
+    "no room",
+]
+T = TypeVar("T")
+
 ROLES: tuple[Role, ...] = ("user", "assistant", "system", "tool")
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """Why a result is empty. `detail` is a sentence for people, without content.
+
+    - "nothing asked": there is no word to look for.
+    - "nothing stored": the caller can see nothing there.
+    - "nothing relevant": there is something, but nothing fits, or nothing reaches the threshold.
+    - "not ready": turns have no vectors yet, the embedder does not answer, or the index is being repaired.
+    - "other scope": there is something elsewhere: in other conversations, or with other filters.
+    - "switched off": by an option or by the kind of the conversation.
+    - "all shown", "no room": of a context: everything found is shown anyway, or did not fit.
+    """
+
+    reason: EmptyReason
+    detail: str
+
+
+class Results(list[T]):
+    """A list that says why it is empty: `empty` is None where it is not."""
+
+    empty: Empty | None = None
+
+    @classmethod
+    def of(cls, items: Iterable[T], empty: Empty | None = None) -> Results[T]:
+        made = cls(items)
+        made.empty = None if made else empty
+        return made
 
 
 # ---- content -------------------------------------------------------------------------------------------------------
@@ -299,6 +340,7 @@ class Page:
 
     items: tuple[ConversationInfo, ...]
     cursor: str | None = None
+    empty: Empty | None = None  # why there are no items
 
 
 @dataclass(frozen=True, slots=True)

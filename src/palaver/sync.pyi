@@ -44,6 +44,7 @@ from palaver.model import (
     Page,
     RecallHit,
     Request,
+    Results,
     Role,
     Scope,
     Stats,
@@ -116,7 +117,7 @@ class Store:
         """Return the conversations that this scope may see, most recently used first. `page.cursor` leads to the next
         page. `kind` is `talk`, `state` or `items` (see `ConversationSettings`), or None for all."""
 
-    def search(self, text: str, *, limit: int = 20) -> list[ConversationMatch]:
+    def search(self, text: str, *, limit: int = 20) -> Results[ConversationMatch]:
         """Return the conversations with these words in their title or text. The last word may be a prefix."""
 
     def person(self, id: str) -> Subject:
@@ -323,7 +324,7 @@ class Conversation:
     def turn(self, turn: Turn | str) -> Turn:
         """Return one turn, as it is now: in the view or superseded, complete, pending or aborted."""
 
-    def search(self, text: str, limit: int = 10) -> list[TurnMatch]:
+    def search(self, text: str, limit: int = 10) -> Results[TurnMatch]:
         """Return the turns of the active view that contain words of `text`; those that contain the most come first."""
 
     def branches(self, turn: Turn | str | None = None) -> list[Branch]:

@@ -34,6 +34,12 @@ class Meter:
     def answered(self, usage: Usage) -> None:
         """A model has answered and reported its token usage."""
 
+    def recallable(self, seconds: float) -> None:
+        """A turn can be recalled by its meaning, `seconds` after its id was made. By its words it always can."""
+
+    def empty(self, what: str, reason: str) -> None:
+        """A recall, search, list or context (`what`) is empty; `reason` is one of `EmptyReason`."""
+
     def spent(self, *, requests: int, tokens: int, dollars: float) -> None:
         """A call that a budget limits has ended."""
 

@@ -48,7 +48,7 @@ from palaver.memory.person_settings import PersonSettings
 from palaver.memory.retention import retention_of
 from palaver.memory.standing_instructions import MAX_READ
 from palaver.memory.working_memory import find_instructions
-from palaver.model import WRITE, Attachment, ConversationInfo, FileQuote, FileText, Note, Scope, Summary, Turn
+from palaver.model import WRITE, Attachment, ConversationInfo, Empty, FileQuote, FileText, Note, Scope, Summary, Turn
 from palaver.models.offline.condenser import RuleCondenser
 from palaver.models.tokens import CharCounter, counter_for
 from palaver.ports.conversation import FileTexts
@@ -58,6 +58,7 @@ from palaver.ports.memory import ContextSnapshot, ReadBudget
 from palaver.ports.models import Counter
 from palaver.ports.queries import HistoryQuery
 from palaver.ports.recall import RecallScope
+from palaver.recall.emptiness import NOTHING_ASKED, explain_ranking
 from palaver.recall.passages import passage_ends, rank_passages
 from palaver.recall.service import RecallService
 from palaver.recall.terms import MAX_QUERY
@@ -75,6 +76,8 @@ MOST_UNSUMMARISED = 200  # turns that are read before the tail because they have
 CACHED_SPEAKERS = 4_096  # summaries whose speakers are known
 UNREAD = 2_000  # turns that are searched for standing instructions for one context
 PLAIN_TURNS = 20_000  # ids of turns without standing instructions that are kept
+SWITCHED_OFF = Empty("switched off", "the options or the policy ask for no recall")
+ALL_SHOWN = Empty("all shown", "every turn that fits the question is in the context anyway")
 CACHED_CONTEXTS = 256  # prompts whose fingerprints and recalled turns are kept
 
 
@@ -105,6 +108,7 @@ class _Recall:
     note: str
     hints: QuoteHints = field(default_factory=QuoteHints)
     room: int = 0
+    empty: Empty | None = None  # why nothing is offered
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,7 @@ class _Found:
     note: str
     hints: QuoteHints
     room: int = 0  # that the quotations took
+    empty: Empty | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +180,7 @@ class ContextBuilder:
         context = await self._pack(scope, options, snapshot, material, count)
         context = _note_hidden(_note_postponed(context, snapshot), hidden)
         context = _note_refused(_note_damage(context, snapshot), snapshot)
+        context = _explain_empty(context, recall)
         if options.preview:  # nothing follows from it: no compaction, and no other context is compared with it
             return context
         self._freeze(question, recall, context)
@@ -429,15 +435,18 @@ class ContextBuilder:
     async def _recall(
         self, scope: Scope, options: Options, snapshot: ContextSnapshot, question: _Question, bound: Bound | None
     ) -> _Recall:
-        if not options.wants_recall or not question.text.strip():
-            return _Recall((), "off" if not options.wants_recall else "nothing to look for")
+        if not options.wants_recall:
+            return _Recall((), "off", empty=SWITCHED_OFF)
+        if not question.text.strip():
+            return _Recall((), "nothing to look for", empty=NOTHING_ASKED)
         frozen = self._frozen.get(question.key) if question.is_rebuild else None
         found = frozen or await self._rank(scope, options, snapshot, question.text, bound)
         offered = await self._read_recalled(scope, options, found.turns, question.text)
         kept = [one for one in offered if bound is None or not bound.excludes(one[1].turn)]
         # The current message is always in, and so are its files.
         current = snapshot.current.id if snapshot.current is not None and options.message is None else None
-        return _Recall(tuple(one for one in kept if one[1].turn.id != current), found.note, found.hints, found.room)
+        others = tuple(one for one in kept if one[1].turn.id != current)
+        return _Recall(others, found.note, found.hints, found.room, found.empty)
 
     def _freeze(self, question: _Question, recall: _Recall, context: Context) -> None:
         """Keep the quoted turns and the room of files for the tool rounds of this message.
@@ -452,7 +461,7 @@ class ContextBuilder:
         by_id = {what.turn.id: one for one, what in recall.offered}
         kept = tuple(replace(by_id[id], turn_id=id, spans=spans) for id, spans in quoted.items() if id in by_id)
         room = sum(block.tokens for block in context.explanation.blocks if block.kind == "recalled")
-        self._frozen[question.key] = _Found(kept, recall.note, recall.hints, room)
+        self._frozen[question.key] = _Found(kept, recall.note, recall.hints, room, recall.empty)
 
     async def _rank(
         self, scope: Scope, options: Options, snapshot: ContextSnapshot, text: str, bound: Bound | None
@@ -470,7 +479,8 @@ class ContextBuilder:
         note = ranking.note
         if ranking.best_relevance < floor and len(ranking.order):
             note += f"; nothing is relevant ({ranking.best_relevance:.2f} at best, floor {floor:g})"
-        return _Found(offered, note, QuoteHints(ranking.hints.rarity, ranking.hints.asks_assistant))
+        empty = None if offered else explain_ranking(ranking, floor, embeds=self.recall.embedder is not None)
+        return _Found(offered, note, QuoteHints(ranking.hints.rarity, ranking.hints.asks_assistant), empty=empty)
 
     async def _read_recalled(
         self, scope: Scope, options: Options, found: Sequence[RankedTurn], text: str
@@ -486,6 +496,21 @@ class ContextBuilder:
             and one.turn_id in (None, turn.id)
             and (wanted is None or turn.actor in wanted)
         ]
+
+
+def _explain_empty(context: Context, recall: _Recall) -> Context:
+    """Say why the context quotes no recalled turn."""
+    explanation = context.explanation
+    if any(block.kind == "recalled" for block in explanation.blocks):
+        return context
+    empty = recall.empty
+    if empty is None:
+        shown = {id for block in explanation.blocks for id in block.turn_ids}
+        left = [what for _, what in recall.offered if what.turn.id not in shown]
+        empty = (
+            Empty("no room", f"{len(left):,} turns fit the question, and none fits the budget") if left else ALL_SHOWN
+        )
+    return replace(context, explanation=replace(explanation, empty=empty))
 
 
 def _recalled(one: RankedTurn, turn: Turn, quote: FileQuote | None) -> RecalledTurn:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypedDict
 
+from palaver.model import Empty
+
 
 class RecallScore(TypedDict):
     """Why a turn was recalled: its score, what each signal contributed to it, and its relevance between 0 and 1."""
@@ -89,7 +91,8 @@ class Explanation:
 
     `tokens` of the `budget` were used, in `unit` ("tokens" or "characters"), counted by `counter`. `blocks` are the
     parts of the prompt, in order; `left_out` names every turn of the conversation that is not shown, and `coverage`
-    counts them. `recall` says how turns were searched for. `files` are the files of the message to answer.
+    counts them. `recall` says how turns were searched for, and `empty` why none was recalled. `files` are the files of
+    the message to answer.
     `identical_prefix` is the share of the prompt that is the same, from its start, as in the previous one of this
     conversation; None for the first.
     """
@@ -108,6 +111,7 @@ class Explanation:
     identical_prefix: float | None = None
     notes: tuple[str, ...] = field(default=())
     files: tuple[ContextFile, ...] = ()
+    empty: Empty | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as JSON types."""
@@ -123,6 +127,7 @@ class Explanation:
             "left_out": [_to_dict(one) for one in self.left_out],
             "files": [_to_dict(one) for one in self.files],
             "recall": self.recall,
+            "empty": None if self.empty is None else asdict(self.empty),
             "identical_prefix": self.identical_prefix,
             "notes": list(self.notes),
         }
@@ -141,6 +146,7 @@ class Explanation:
             identical_prefix=data.get("identical_prefix"),
             notes=tuple(data.get("notes", ())),
             files=tuple(ContextFile(**one) for one in data.get("files", ())),
+            empty=Empty(**data["empty"]) if data.get("empty") else None,
         )
 
     def __str__(self) -> str:
@@ -168,6 +174,8 @@ class Explanation:
                 f"{one.state:<16}{one.tokens:>8,}  {one.name} ({one.attachment}): {one.reason}" for one in self.files
             ]
         lines += ["", _coverage_line(self), f"recall: {self.recall}"]
+        if self.empty is not None:
+            lines.append(f"nothing recalled: {self.empty.reason} ({self.empty.detail})")
         if self.identical_prefix is not None:
             lines.append(f"identical to the start of the previous prompt: {self.identical_prefix:.0%}")
         return "\n".join([*lines, *self.notes])

@@ -11,6 +11,7 @@ from palaver.context.inputs import Bound, Context
 from palaver.context.options import OPTIONS, ContextOptions, Options, parse_options
 from palaver.context.tool_rounds import earlier_answers, steps_of
 from palaver.conversations.arguments import check_keywords, turn_id
+from palaver.conversations.emptiness import EmptyResults
 from palaver.conversations.handle import Handle
 from palaver.errors import InvalidInput
 from palaver.generation.settings import GenerationContext
@@ -30,6 +31,7 @@ class Contexts:
     builder: ContextBuilder
     files: FileTexts
     generation: GenerationContext
+    empties: EmptyResults
     meter: Meter
     telemetry: Telemetry
 
@@ -66,6 +68,8 @@ class Contexts:
         began = time.perf_counter()
         context = await self.builder.build(self.handle.scope, self.handle.id, options, bound, self.files)
         self.meter.built(time.perf_counter() - began)
+        if context.explanation.empty is not None:
+            self.empties.note("context", context.explanation.empty)
         return context
 
     async def _with_safe_budget(self, options: Options) -> Options:

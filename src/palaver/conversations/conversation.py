@@ -34,6 +34,7 @@ from palaver.model import (
     Fact,
     FileText,
     Request,
+    Results,
     Role,
     Scope,
     Summary,
@@ -234,7 +235,7 @@ class Conversation:
         """Return one turn, as it is now: in the view or superseded, complete, pending or aborted."""
         return await self._services.thread.turn(turn)
 
-    async def search(self, text: str, limit: int = 10) -> list[TurnMatch]:
+    async def search(self, text: str, limit: int = 10) -> Results[TurnMatch]:
         """Return the turns of the active view that contain words of `text`; those that contain the most come first."""
         return await self._services.thread.search(text, limit)
 

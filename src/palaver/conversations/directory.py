@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from palaver.conversations.arguments import MAX_READ
 from palaver.conversations.details import clean_changes, clean_owner
+from palaver.conversations.emptiness import EmptyResults
 from palaver.conversations.redaction import redact_details
 from palaver.core.budgets import Payer
 from palaver.core.identity import is_id
@@ -16,11 +17,12 @@ from palaver.core.rights import require_right
 from palaver.core.validation import clean_actor, clean_limit, clean_name, clean_text, optional_name
 from palaver.errors import ConversationNotFound, InvalidInput, SettingsConflict
 from palaver.memory.settings import KINDS, Kind, differing, kind_of
-from palaver.model import ADMIN, READ, WRITE, ConversationInfo, ConversationMatch, Page, Scope
+from palaver.model import ADMIN, READ, WRITE, ConversationInfo, ConversationMatch, Page, Results, Scope
 from palaver.models.budgets import Budgets
 from palaver.ports.clock import Ids
 from palaver.ports.engine import ConversationStore
 from palaver.ports.queries import ConversationSpec, Listing, SearchQuery
+from palaver.recall.emptiness import NOTHING_ASKED
 from palaver.recall.terms import MAX_QUERY, last_word, title_terms
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class Directory:
     ids: Ids
     redactor: Redactor
     budgets: Budgets
+    empties: EmptyResults
 
     async def open(self, key: str | None, owner: str | None, fields: Mapping[str, object]) -> ConversationInfo:
         require_right(self.scope, WRITE)
@@ -136,6 +139,10 @@ class Directory:
         )
         found = await self._of_kind(listing, kind)
         items = tuple(found[:limit])
+        if not items and limit:
+            empty = await self.empties.in_scope(self.scope, filtered=(owner, workspace, agent, kind) != (None,) * 4)
+            self.empties.note("list", empty)
+            return Page((), None, empty)
         return Page(items, encode_cursor(items[-1]) if len(found) > limit and items else None)
 
     async def _of_kind(self, listing: Listing, kind: Kind | None) -> list[ConversationInfo]:
@@ -148,14 +155,16 @@ class Directory:
                 return found[: listing.limit]
             listing = replace(listing, before=decode_cursor(encode_cursor(batch[-1])))
 
-    async def search(self, text: str, *, limit: int = 20) -> list[ConversationMatch]:
+    async def search(self, text: str, *, limit: int = 20) -> Results[ConversationMatch]:
         require_right(self.scope, READ)
         text = clean_text("text", text)[:MAX_QUERY]
         stems = list(dict.fromkeys(title_terms(text)))[:MAX_STEMS]
         if not stems:
-            return []
+            return self.empties.report("search", (), NOTHING_ASKED)
         query = SearchQuery(stems=tuple(stems), prefix=last_word(text), limit=clean_limit("limit", limit, 1_000))
-        return await self.engine.search(self.scope, query)
+        found = await self.engine.search(self.scope, query)
+        empty = None if found else await self.empties.in_scope(self.scope, filtered=False, searched=True)
+        return self.empties.report("search", found, empty)
 
 
 def _require_settings(info: ConversationInfo, given: object) -> None:

@@ -14,13 +14,15 @@ from palaver.conversations.arguments import (
     optional_turn_id,
     turn_id,
 )
+from palaver.conversations.emptiness import EmptyResults
 from palaver.conversations.handle import Handle
 from palaver.core.turn_options import Moment
 from palaver.core.validation import clean_limit, clean_role, clean_text
 from palaver.errors import InvalidInput
 from palaver.generation.provider_thread import ProviderThreads
-from palaver.model import READ, WRITE, Branch, Role, Summary, Turn, TurnMatch
+from palaver.model import READ, WRITE, Branch, Empty, Results, Role, Summary, Turn, TurnMatch
 from palaver.ports.queries import HistoryQuery, SearchQuery
+from palaver.recall.emptiness import NOTHING_ASKED
 from palaver.recall.terms import terms
 
 MAX_POSITION = 2**62  # after every turn
@@ -33,6 +35,7 @@ class ThreadReader:
 
     handle: Handle
     provider_threads: ProviderThreads
+    empties: EmptyResults
 
     async def history(
         self,
@@ -79,11 +82,20 @@ class ThreadReader:
         self.handle.require(READ)
         return await self.handle.engine.turn(self.handle.scope, self.handle.id, turn_id("turn", turn))
 
-    async def search(self, text: str, limit: int) -> list[TurnMatch]:
+    async def search(self, text: str, limit: int) -> Results[TurnMatch]:
         self.handle.require(READ)
         stems = tuple(dict.fromkeys(terms(clean_text("text", text))))[:MAX_STEMS]
         query = SearchQuery(stems=stems, limit=clean_limit("limit", limit, 1_000), conversation=self.handle.id)
-        return await self.handle.engine.matches(self.handle.scope, query) if stems else []
+        if not stems:
+            return self.empties.report("search", (), NOTHING_ASKED)
+        found = await self.handle.engine.matches(self.handle.scope, query)
+        return self.empties.report("search", found, None if found else await self._why_empty())
+
+    async def _why_empty(self) -> Empty:
+        turns = (await self.handle.engine.conversation(self.handle.scope, self.handle.id)).turn_count
+        stored = Empty("nothing relevant", f"none of {turns:,} turns has these words")
+        nothing = Empty("nothing stored", "this conversation has no turns")
+        return await self.empties.in_conversation(self.handle.scope, self.handle.info, stored if turns else nothing)
 
     async def branches(self, turn: Turn | str | None) -> list[Branch]:
         self.handle.require(READ)

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 from palaver.context.builder import recall_scope_for
 from palaver.context.options import RecallRange
 from palaver.conversations.arguments import optional_moment
+from palaver.conversations.emptiness import EmptyResults
 from palaver.conversations.handle import Handle
 from palaver.core.identity import micros
 from palaver.core.turn_options import Moment
 from palaver.core.validation import clean_limit, clean_text
 from palaver.errors import InvalidInput
-from palaver.model import READ, Fact, RecallHit, Scope
+from palaver.model import READ, Empty, Fact, RecallHit, Results, Scope
 from palaver.ports.recall import RecallScope
+from palaver.recall.emptiness import NOTHING_ASKED, explain_ranking
 from palaver.recall.service import RecallService
 from palaver.recall.terms import MAX_QUERY
 from palaver.telemetry import Telemetry
@@ -30,10 +32,10 @@ MIN_FACT_SIMILARITY = 0.1  # for a fact that shares no word with the question
 class Recall:
     """A recall that has not run yet: `hits = await talk.recall(…)`, or `async for hit in talk.recall(…)`."""
 
-    def __init__(self, search: Callable[[], Coroutine[Any, Any, list[RecallHit]]]) -> None:
+    def __init__(self, search: Callable[[], Coroutine[Any, Any, Results[RecallHit]]]) -> None:
         self._search = search
 
-    def __await__(self) -> Generator[Any, None, list[RecallHit]]:
+    def __await__(self) -> Generator[Any, None, Results[RecallHit]]:
         return self._search().__await__()
 
     async def __aiter__(self) -> AsyncIterator[RecallHit]:
@@ -61,6 +63,7 @@ class ConversationRecall:
     handle: Handle
     service: RecallService
     telemetry: Telemetry
+    empties: EmptyResults
 
     def recall(
         self,
@@ -85,19 +88,21 @@ class ConversationRecall:
         )
         return Recall(lambda: self._search(checked))
 
-    async def _search(self, query: RecallQuery) -> list[RecallHit]:
+    async def _search(self, query: RecallQuery) -> Results[RecallHit]:
         if not query.text.strip() or not query.k:
-            return []
+            return self.empties.report("recall", (), NOTHING_ASKED)
         with self.telemetry.memory("search_memory", self.handle.id) as span:
-            hits = await self._rank(query)
+            hits = await find_hits(self.service, self.handle.scope, query)
             span.set(gen_ai__memory__record__count=len(hits))
-            return hits
+            return self.empties.report("recall", hits, await self._why_empty(query, hits.empty))
 
-    async def _rank(self, query: RecallQuery) -> list[RecallHit]:
-        return await find_hits(self.service, self.handle.scope, query)
+    async def _why_empty(self, query: RecallQuery, empty: Empty | None) -> Empty | None:
+        if empty is None or query.where.conversation is None:
+            return empty
+        return await self.empties.in_conversation(self.handle.scope, self.handle.info, empty)
 
 
-async def find_hits(service: RecallService, scope: Scope, query: RecallQuery) -> list[RecallHit]:
+async def find_hits(service: RecallService, scope: Scope, query: RecallQuery) -> Results[RecallHit]:
     """Return the turns and facts that fit a question best, within what a scope may see."""
     text = query.text[:MAX_QUERY]
     ranking = await service.rank(scope, query.where, text, query.k, since=query.since, until=query.until)
@@ -121,7 +126,8 @@ async def find_hits(service: RecallService, scope: Scope, query: RecallQuery) ->
     if query.include_facts:
         hits += _fact_hits(await service.facts(scope, query.where, text, ranking), query)
     hits.sort(key=lambda hit: -hit.score)
-    return hits[: query.k]
+    empty = None if hits else explain_ranking(ranking, query.threshold, embeds=service.embedder is not None)
+    return Results.of(hits[: query.k], empty)
 
 
 def _fact_hits(facts: Sequence[ScoredFact], query: RecallQuery) -> list[RecallHit]:

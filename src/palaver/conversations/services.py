@@ -9,6 +9,7 @@ from palaver.conversations.components import Components
 from palaver.conversations.contexts import Contexts
 from palaver.conversations.deletion import Forgetter
 from palaver.conversations.directory import Directory
+from palaver.conversations.emptiness import EmptyResults
 from palaver.conversations.file_copies import FileCopies
 from palaver.conversations.handle import Handle
 from palaver.conversations.history import ThreadReader
@@ -27,6 +28,7 @@ class ConversationServices:
 
     def __init__(self, parts: Components, handle: Handle) -> None:
         telemetry, threads = parts.generation.telemetry, parts.generation.provider_threads
+        empties = EmptyResults(parts.engine, parts.meter)
         self.redaction = TurnRedaction(handle, parts.redactor)
         self.attachments = AttachmentReader(handle, Files(parts.engine, parts.blobs), self.redaction)
         room = StorageRoom(handle, parts.budgets)
@@ -36,10 +38,12 @@ class ConversationServices:
         self.streams = TurnStreams(
             handle, self.appender, parts.drafts, self.redaction, parts.held_back, parts.meter, room, parts.stream_lease
         )
-        self.thread = ThreadReader(handle, threads)
+        self.thread = ThreadReader(handle, threads, empties)
         self.forgetter = Forgetter(handle, parts.blobs, threads, telemetry)
-        self.contexts = Contexts(handle, parts.contexts, self.attachments, parts.generation, parts.meter, telemetry)
-        self.recall = ConversationRecall(handle, parts.contexts.recall, telemetry)
+        self.contexts = Contexts(
+            handle, parts.contexts, self.attachments, parts.generation, empties, parts.meter, telemetry
+        )
+        self.recall = ConversationRecall(handle, parts.contexts.recall, telemetry, empties)
         self.memory = ConversationMemory(handle, parts.worker, telemetry, self.redaction)
         self.log = ConversationLog(handle, self.attachments)
         self.answers = Answers(handle, self._generation_services(parts, handle))
@@ -53,7 +57,14 @@ class ConversationServices:
             ids=parts.ids,
             meter=parts.meter,
             contexts=self.contexts,
-            search=Directory(parts.engine, handle.scope, parts.ids, parts.redactor, parts.budgets).search,
+            search=Directory(
+                parts.engine,
+                handle.scope,
+                parts.ids,
+                parts.redactor,
+                parts.budgets,
+                EmptyResults(parts.engine, parts.meter),
+            ).search,
             budgets=parts.budgets,
             lease=parts.stream_lease,
             redact_content=self.redaction.redact_text,

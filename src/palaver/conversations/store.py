@@ -13,6 +13,7 @@ from palaver.conversations.components import Components
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.details import clean_scope
 from palaver.conversations.directory import Directory
+from palaver.conversations.emptiness import EmptyResults
 from palaver.conversations.erasure import Eraser
 from palaver.conversations.maintenance import Maintenance
 from palaver.conversations.options import ConversationOptions
@@ -43,6 +44,7 @@ from palaver.model import (
     Event,
     Page,
     Request,
+    Results,
     Scope,
     Stats,
     Swept,
@@ -62,7 +64,14 @@ class Store:
     def __init__(self, components: Components, scope: Scope, sessions: Sessions | None = None) -> None:
         self.scope = scope
         self._components, self._sessions = components, sessions or Sessions()
-        self._directory = Directory(components.engine, scope, components.ids, components.redactor, components.budgets)
+        self._directory = Directory(
+            components.engine,
+            scope,
+            components.ids,
+            components.redactor,
+            components.budgets,
+            EmptyResults(components.engine, components.meter),
+        )
         self._eraser = Eraser(components, scope)
         self._maintenance = Maintenance(
             components.engine,
@@ -153,7 +162,7 @@ class Store:
             owner=owner, workspace=workspace, agent=agent, kind=kind, limit=limit, cursor=cursor
         )
 
-    async def search(self, text: str, *, limit: int = 20) -> list[ConversationMatch]:
+    async def search(self, text: str, *, limit: int = 20) -> Results[ConversationMatch]:
         """Return the conversations with these words in their title or text. The last word may be a prefix."""
         return await self._directory.search(text, limit=limit)
 

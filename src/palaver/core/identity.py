@@ -97,6 +97,14 @@ def is_id(text: str) -> bool:
     return len(text) == ID_LENGTH and set(text) <= set(CROCKFORD)
 
 
+def time_of_id(id: str) -> datetime:
+    """Return when an id was made, to the millisecond."""
+    millis = 0
+    for letter in id[:10]:
+        millis = millis * 32 + max(0, CROCKFORD.find(letter))
+    return moment(millis * 1_000)
+
+
 def canonical_json(value: object) -> str:
     """Encode a value as the same text every time: keys sorted, no spaces."""
     return _encoder.encode(value).decode()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from fastapi import Depends, Header, Path, Request
@@ -16,12 +16,13 @@ from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
 from palaver.core.identity import micros, moment
 from palaver.errors import AppendConflict, UpdateConflict
-from palaver.model import ConversationInfo
+from palaver.model import ConversationInfo, Results
 from palaver.server import wire
 from palaver.server.auth import Caller
 from palaver.server.components import Services
 from palaver.server.errors import Refusal
 
+T = TypeVar("T")
 ID = {"max_length": 512, "min_length": 1}
 _ETAG = re.compile(r'(?:W/)?"?([0-9]{1,17})\.([0-9]{1,15})"?')  # weak if a proxy compressed the response
 
@@ -84,6 +85,11 @@ class Reply(Response):
 
 def reply_items(values: list[Any]) -> Reply:
     return Reply({"items": values})
+
+
+def reply_results(found: Results[T], render: Callable[[T], Any]) -> Reply:
+    """Reply with results, and with the reason if there are none."""
+    return Reply({"items": [render(one) for one in found], "empty": wire.plain(found.empty)})
 
 
 def etag(info: ConversationInfo) -> str:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palaver
+from palaver.model import Results
 from palaver.models.tokens import BpeCounter, MarginCounter
 from palaver.server.mcp import schemas
 from palaver.server.mcp.budgeted_text import ToolAnswer, fit_pieces
@@ -39,7 +40,7 @@ def hit(n: int, text: str) -> schemas.Hit:
 )
 def test_an_answer_is_never_over_budget(texts: list[str], budget: int, count: BpeCounter | MarginCounter) -> None:
     hits = [hit(n, text) for n, text in enumerate(texts)]
-    answer = fit_recalled(hits, budget, count)
+    answer = fit_recalled(Results(hits), budget, count)
     value = answer.value
     assert isinstance(value, schemas.Recalled)
     assert count(answer.text) <= budget

@@ -122,7 +122,8 @@ async def test_recall_looks_only_between_the_given_times(client: Calls) -> None:
 
 async def test_nothing_found_is_said_and_is_no_error(client: Calls) -> None:
     result = await client.call_tool("recall", {"query": "peanuts"})
-    assert (result.is_error, result.content[0].text) == (False, "Nothing found.")
+    assert not result.is_error
+    assert result.content[0].text == "Nothing found: nothing stored (this caller can see no conversation)."
 
 
 async def test_what_was_said_cannot_leave_its_quotation_marks(client: Calls) -> None:

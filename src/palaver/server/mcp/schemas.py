@@ -194,6 +194,7 @@ class Recalled(BaseModel):
     pieces: list[Hit]
     tokens: int = Field(description="The tokens of this result; never more than the budget.")
     left_out: int = Field(description="Pieces that were found and did not fit.")
+    empty: str | None = Field(None, description="Why nothing was found.")
 
 
 class Remembered(BaseModel):

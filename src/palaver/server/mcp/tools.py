@@ -80,34 +80,35 @@ async def recall(store: Store, given: schemas.Recall) -> ToolAnswer:
     return fit_recalled(await _search_memory(store, given), given.token_budget, counter_of(store))
 
 
-def fit_recalled(hits: Sequence[schemas.Hit], budget: int, count: Counter) -> ToolAnswer:
-    """Render the best hits that fit the budget."""
+def fit_recalled(hits: model.Results[schemas.Hit], budget: int, count: Counter) -> ToolAnswer:
+    """Render the best hits that fit the budget, or why there are none."""
+    empty = None if hits.empty is None else f"Nothing found: {hits.empty.reason} ({hits.empty.detail})."
 
     def render(pieces: Sequence[schemas.Hit], tokens: int = budget) -> ToolAnswer:
         lines = [
             f"[{_format_time(one.when)}] {_speaker(one)} ({one.conversation} {one.turn}): {one.text}" for one in pieces
         ]
-        value = schemas.Recalled(pieces=list(pieces), tokens=tokens, left_out=len(hits) - len(pieces))
-        return ToolAnswer(quote_lines(lines), value)
+        value = schemas.Recalled(pieces=list(pieces), tokens=tokens, left_out=len(hits) - len(pieces), empty=empty)
+        return ToolAnswer(quote_lines(lines) if empty is None else empty, value)
 
     pieces = fit_pieces(hits, budget, count, render)
     return render(pieces, render(pieces).cost(count))
 
 
-async def _search_memory(store: Store, given: schemas.Recall) -> list[schemas.Hit]:
+async def _search_memory(store: Store, given: schemas.Recall) -> model.Results[schemas.Hit]:
     if given.conversation is not None:
         talk = await find_conversation(store, given.conversation)
         hits = await talk.recall(given.query, given.limit, since=given.since, until=given.until)
-        return [_describe_hit(talk.id, one) for one in hits]
+        return model.Results.of([_describe_hit(talk.id, one) for one in hits], hits.empty)
     page = await store.conversations(limit=1)
     if not page.items:
-        return []
+        return model.Results.of((), page.empty)
     # With scope tenant, any conversation will do. Without facts: a fact does not name its conversation, its turn does.
     anywhere = await store.get(page.items[0].id)
     hits = await anywhere.recall(
         given.query, given.limit, scope="tenant", since=given.since, until=given.until, include_facts=False
     )
-    return [_describe_hit("", one) for one in hits]
+    return model.Results.of([_describe_hit("", one) for one in hits], hits.empty)
 
 
 def _describe_hit(conversation: str, hit: model.RecallHit) -> schemas.Hit:

@@ -57,6 +57,13 @@ class Metrics(Meter):
         self.budget_refusals = Counter(
             "palaver_budget_refusals", "Calls that a budget refused.", ("budget", "measure"), registry=own
         )
+        self.recall_lag = Histogram(
+            "palaver_recall_lag_seconds",
+            "Seconds from a turn's storage until it can be recalled by meaning.",
+            buckets=(0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0),
+            registry=own,
+        )
+        self.empties = Counter("palaver_empty", "Empty results by reason.", ("what", "reason"), registry=own)
         self.making = Gauge(
             "palaver_answers_in_the_making", "Running answers.", registry=own, multiprocess_mode="livesum"
         )
@@ -81,6 +88,12 @@ class Metrics(Meter):
 
     def built(self, seconds: float) -> None:
         self.contexts.observe(seconds)
+
+    def recallable(self, seconds: float) -> None:
+        self.recall_lag.observe(seconds)
+
+    def empty(self, what: str, reason: str) -> None:
+        self.empties.labels(what, reason).inc()
 
     def answered(self, usage: Usage) -> None:
         for kind in ("prompt", "completion", "cached"):

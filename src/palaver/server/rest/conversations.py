@@ -23,7 +23,7 @@ from palaver.server.dependencies import (
     conflict_error,
     last_update_seen,
     page_path,
-    reply_items,
+    reply_results,
     reply_with_etag,
     sent_fields,
 )
@@ -84,6 +84,7 @@ async def list_conversations(
         "groups": groups,
         "cursor": page.cursor,
         "next": next_page,
+        "empty": wire.plain(page.empty),
     }
     return Reply(body, headers={"Link": f'<{next_page}>; rel="next"'} if next_page else None)
 
@@ -110,7 +111,7 @@ async def search_conversations(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Response:
     """Find conversations with these words in their title or text."""
-    return reply_items([wire.found(one) for one in await store.search(q, limit=limit)])
+    return reply_results(await store.search(q, limit=limit), wire.found)
 
 
 async def get_conversation(talk: ConversationDep, if_none_match: IfNoneMatch = None) -> Response:

@@ -11,7 +11,7 @@ from palaver.core.rights import require_right
 from palaver.errors import NotFound
 from palaver.model import SYSTEM
 from palaver.server import wire
-from palaver.server.dependencies import ID, ConversationDep, Reply, StoreDep, reply_items, sent_fields
+from palaver.server.dependencies import ID, ConversationDep, Reply, StoreDep, reply_items, reply_results, sent_fields
 from palaver.server.rest import schemas
 
 ListName = Literal[
@@ -24,7 +24,7 @@ Index = Annotated[int, Path(ge=0, le=100_000)]
 async def recall(talk: ConversationDep, body: schemas.RecallQuery) -> Response:
     """Find the turns and facts that match a question best, with the parts of their scores."""
     options = sent_fields(body)
-    return reply_items([wire.hit(one) for one in await talk.recall(options.pop("query"), **options)])
+    return reply_results(await talk.recall(options.pop("query"), **options), wire.hit)
 
 
 async def build_context(store: StoreDep, talk: ConversationDep, body: schemas.ContextQuery) -> Response:

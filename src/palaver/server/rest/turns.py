@@ -25,6 +25,7 @@ from palaver.server.dependencies import (
     conflict_error,
     page_path,
     reply_items,
+    reply_results,
     reply_with_etag,
     resolve_expected_seq,
     sent_fields,
@@ -179,7 +180,7 @@ async def search_turns(
     talk: ConversationDep, q: Annotated[str, Query(max_length=1_000)], limit: Annotated[int, Query(ge=1, le=100)] = 10
 ) -> Response:
     """Find turns that contain words of `q`."""
-    return reply_items([wire.match(one) for one in await talk.search(q, limit)])
+    return reply_results(await talk.search(q, limit), wire.match)
 
 
 def find_question(turns: list[Turn], answer: Turn) -> Turn:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from palaver.core.concurrency import Pause, iterate_with_pauses
+from palaver.core.identity import time_of_id
 from palaver.memory.worker.jobs import person
 from palaver.memory.worker.services import JobServices
 from palaver.ports.jobs import Job
@@ -33,11 +34,21 @@ async def embed(services: JobServices, job: Job | None = None, *, give_way: bool
         made = Embedded(passages=passages, vectors=vectors, marks=marks, place=batch[0].place)
         await person.enqueue(services, batch, job)  # first: a crash in between must not lose it
         await services.engine.put_embedded(name, made)
+        _report_lag(services, batch)
     if services.embedder is not None:
         await _embed_facts(services, services.embedder, job)
     superseded = _superseded(services)
     if job is not None and superseded:  # only now: until then, a process with the other embedder finds them
         await services.engine.drop_vectors(superseded, job)
+
+
+def _report_lag(services: JobServices, batch: Sequence[ToEmbed]) -> None:
+    """Report how long after their storage turns can be recalled by meaning. An id holds the time when it was made."""
+    if services.embedder is None:
+        return
+    now = services.clock.now()
+    for id in {one.turn for one in batch if one.turn is not None}:
+        services.meter.recallable(max(0.0, (now - time_of_id(id)).total_seconds()))
 
 
 async def replace_superseded(services: JobServices, tenant: str | None = None) -> None:

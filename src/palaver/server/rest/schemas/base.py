@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
 from palaver.core.validation import MAX_NAME
+from palaver.model import EmptyReason
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 Json = dict[str, Any]
@@ -50,6 +51,13 @@ class RequestBody(BaseModel):
 
 class ResponseBody(BaseModel):
     """A body that the server sends. Clients must accept new fields."""
+
+
+class EmptyBody(ResponseBody):
+    """Why a result is empty. `detail` is a sentence for people, without content."""
+
+    reason: EmptyReason
+    detail: str
 
 
 def examples(*values: Json) -> ConfigDict:

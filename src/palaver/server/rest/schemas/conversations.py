@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from palaver import model
 from palaver.core.validation import MAX_PARTICIPANTS, MAX_TITLE, MAX_TTL
-from palaver.server.rest.schemas.base import Json, Name, RequestBody, ResponseBody, examples, mirrors
+from palaver.server.rest.schemas.base import EmptyBody, Json, Name, RequestBody, ResponseBody, examples, mirrors
 
 CONVERSATION: Json = {
     "id": "01KA2V4YFM3Q2D7N9V1C6T0000",
@@ -82,3 +82,4 @@ class ConversationPage(ResponseBody):
     groups: list[DateGroup] | None = Field(None, description="Present with `group=date`.")
     cursor: str | None
     next: str | None = Field(description="The path of the next page; also in the Link header.")
+    empty: EmptyBody | None = Field(None, description="Why there are no items; null if there are some.")

@@ -14,6 +14,7 @@ from palaver.server.rest.schemas.base import (
     NUMBER,
     Content,
     Count,
+    EmptyBody,
     Flag,
     Json,
     Moment,
@@ -63,6 +64,7 @@ class Hit(ResponseBody):
 
 class Hits(ResponseBody):
     items: list[Hit]
+    empty: EmptyBody | None = Field(None, description="Why there are no items; null if there are some.")
 
 
 class ContextOptions(RequestBody):
@@ -114,6 +116,7 @@ class Explanation(ResponseBody):
     left_out: list[Json]
     files: list[ContextFile]
     recall: str
+    empty: EmptyBody | None = Field(description="Why no turn was recalled; null if some were.")
     identical_prefix: float | None
     notes: list[str]
 

@@ -12,6 +12,7 @@ from palaver.server import wire
 from palaver.server.rest.schemas.base import (
     Content,
     Count,
+    EmptyBody,
     Flag,
     Json,
     Moment,
@@ -146,6 +147,7 @@ class Match(ResponseBody):
 
 class Matches(ResponseBody):
     items: list[Match]
+    empty: EmptyBody | None = Field(None, description="Why there are no items; null if there are some.")
 
 
 class Found(ResponseBody):
@@ -156,6 +158,7 @@ class Found(ResponseBody):
 
 class FoundList(ResponseBody):
     items: list[Found]
+    empty: EmptyBody | None = Field(None, description="Why there are no items; null if there are some.")
 
 
 class Branch(ResponseBody):

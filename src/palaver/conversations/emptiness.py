@@ -1,0 +1,62 @@
+"""Why a result is empty: it is found out, logged and counted. Reasons hold counts and never content."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from palaver.memory.settings import kind_of
+from palaver.model import ConversationInfo, Empty, Results, Scope
+from palaver.ports.engine import ConversationStore
+from palaver.ports.queries import Listing
+from palaver.telemetry import Meter
+
+log = logging.getLogger("palaver.recall")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyResults:
+    """Logs and counts empty results, and looks for something that was not searched."""
+
+    engine: ConversationStore
+    meter: Meter
+
+    def report(self, what: str, items: Iterable[T], empty: Empty | None) -> Results[T]:
+        """Return the items as results. If there are none, log and count the reason."""
+        found = Results.of(items, empty)
+        if found.empty is not None:
+            self.note(what, found.empty)
+        return found
+
+    def note(self, what: str, empty: Empty) -> None:
+        # A context without recalled turns is usual in a short conversation; an index that is not ready never is.
+        level = logging.DEBUG if what == "context" and empty.reason != "not ready" else logging.INFO
+        log.log(level, "%s is empty: %s (%s)", what, empty.reason, empty.detail)
+        self.meter.empty(what, empty.reason)
+
+    async def in_conversation(self, scope: Scope, info: ConversationInfo, otherwise: Empty) -> Empty:
+        """Return why nothing was found in one conversation; `otherwise` if it has turns that were searched."""
+        if kind_of(info.settings) == "state":
+            return Empty("switched off", "conversations of the kind state are not searched")
+        if otherwise.reason != "nothing stored":
+            return otherwise
+        others = await self.engine.conversations(scope, Listing(limit=2, owner=info.owner))
+        if any(one.id != info.id and one.turn_count for one in others):
+            detail = "this conversation has no turns; others of its owner were not searched (scope='owner' does)"
+            return Empty("other scope", detail)
+        return otherwise
+
+    async def in_scope(self, scope: Scope, *, filtered: bool, searched: bool = False) -> Empty:
+        """Return why no conversation was found."""
+        seen = await self.engine.conversations(scope, Listing(limit=1))
+        if not seen:
+            return Empty("nothing stored", "this caller can see no conversation")
+        if searched:
+            return Empty("nothing relevant", "no title and no turn that this caller can see has these words")
+        if filtered:
+            return Empty("other scope", "there are conversations, but none that these filters let through")
+        return Empty("nothing stored", "there are no more conversations")
