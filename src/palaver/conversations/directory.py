@@ -148,12 +148,15 @@ class Directory:
     async def _of_kind(self, listing: Listing, kind: Kind | None) -> list[ConversationInfo]:
         """Return conversations of one kind. Those of the other are skipped, so that a page is full all the same."""
         found: list[ConversationInfo] = []
+        wanted = listing.limit
         while True:
             batch = await self.engine.conversations(self.scope, listing)
             found += [one for one in batch if kind in (None, kind_of(one.settings))]
-            if len(found) >= listing.limit or len(batch) < listing.limit:
-                return found[: listing.limit]
-            listing = replace(listing, before=decode_cursor(encode_cursor(batch[-1])))
+            if len(found) >= wanted or len(batch) < listing.limit:
+                return found[:wanted]
+            # There may be many of the other kind in a row, such as checkpoints: skip them in larger steps.
+            larger = min(max(listing.limit * 2, 200), MAX_READ)
+            listing = replace(listing, before=decode_cursor(encode_cursor(batch[-1])), limit=larger)
 
     async def search(self, text: str, *, limit: int = 20) -> Results[ConversationMatch]:
         require_right(self.scope, READ)
