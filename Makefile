@@ -20,7 +20,7 @@ CLIENTS_READY := $(CLIENTS)/newest/.ready $(CLIENTS)/openai-2/.ready
 
 AGAIN := $(MAKE) --no-print-directory again  # under a name of its own, so that `make -n test` runs nothing
 
-.PHONY: help run web test quick again test-clients test-ecosystem postgres citus supabase pgbouncer chromium screenshots lint format metrics bench \
+.PHONY: help run web test quick again test-clients test-ecosystem postgres citus supabase pgbouncer chromium firefox screenshots lint format metrics bench \
         bench-smoke soak crash replication properties plans clean
 
 help:
@@ -117,6 +117,13 @@ chromium:
 	|| test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
 	|| { $(APT) install -y --no-install-recommends chromium || \
 	     { $(APT) update && $(APT) install -y --no-install-recommends chromium; }; } >/dev/null 2>&1 || true
+
+# The long form of the browser tests: the app in Debian's Firefox, over WebDriver BiDi.
+firefox: $(READY) web
+	@command -v firefox-esr firefox >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
+	|| { $(APT) install -y --no-install-recommends firefox-esr || \
+	     { $(APT) update && $(APT) install -y --no-install-recommends firefox-esr; }; } >/dev/null 2>&1 || true
+	$(BIN)/python -m pytest tests/e2e/test_firefox.py -m "slow or not slow"
 
 screenshots: $(READY) chromium web
 	$(BIN)/python -m tests.e2e.screenshots
