@@ -29,7 +29,7 @@ from google.genai import types
 from palaver import Conversation, ConversationInfo, ConversationNotFound, Turn, TurnGone, TurnInput, TurnNotFound
 from palaver.adapters.bridge import AnyStore, Bridge
 from palaver.adapters.state_log import StateLog, Value, log_key
-from palaver.adapters.thread import whole_thread
+from palaver.adapters.thread import own_score, whole_thread
 from palaver.interchange.originals import original_of, storable, with_original
 
 AGENT = "google-adk"
@@ -254,7 +254,8 @@ class PalaverMemoryService(BaseMemoryService):
             talk = await self._bridge.store.find(_memory_key(app, user))
         except ConversationNotFound:
             return SearchMemoryResponse()
-        found = [hit.turn for hit in await talk.recall(query, self._k, include_facts=False) if hit.turn]
+        hits = await talk.recall(query, self._k, include_facts=False)
+        found = [hit.turn for hit in sorted(hits, key=own_score, reverse=True) if hit.turn]
         entries = [(turn, original_of(turn)) for turn in found]
         memories = [MemoryEntry.model_validate({**original, "id": turn.id}) for turn, original in entries if original]
         return SearchMemoryResponse(memories=memories)

@@ -34,6 +34,7 @@ from langgraph.store.base import (
 from palaver import ConversationGone, ConversationNotFound
 from palaver.adapters.bridge import AnyStore, Bridge
 from palaver.adapters.state_log import Entry, StateLog, Value, log_key
+from palaver.adapters.thread import own_score
 
 AGENT = "langgraph-store"
 MAX_NAMESPACES = 1_000  # whose index is kept in memory
@@ -164,7 +165,7 @@ class PalaverStore(BaseStore):
         asked = op.offset + op.limit
         while True:
             hits = await index.log.talk.recall(op.query or "", min(asked, MOST_HITS), include_facts=False)
-            scores = {keys[hit.turn.id]: hit.score for hit in hits if hit.turn and hit.turn.id in keys}
+            scores = {keys[hit.turn.id]: own_score(hit) for hit in hits if hit.turn and hit.turn.id in keys}
             items = await index.read(scores)
             found = [_search_item(item, scores[key]) for key, item in items.items() if _fits(item.value, op.filter)]
             if len(found) >= op.offset + op.limit or len(hits) < asked or asked >= MOST_HITS:
