@@ -55,6 +55,7 @@ from palaver.model import (
     FileText,
     RecallHit,
     Request,
+    Results,
     Role,
     Summary,
     ToolCall,
@@ -217,8 +218,9 @@ class RemoteConversation(Conversation):
     async def turn(self, turn: Turn | str) -> Turn:
         return values.turn(await self._transport.get(f"{self._path}/turns/{turn_id('turn', turn)}"))
 
-    async def search(self, text: str, limit: int = 10) -> list[TurnMatch]:
-        return [values.match(one) for one in await self._items("search", q=clean_text("text", text), limit=limit)]
+    async def search(self, text: str, limit: int = 10) -> Results[TurnMatch]:
+        found = await self._transport.get(f"{self._path}/search", q=clean_text("text", text), limit=limit)
+        return values.results(found, values.match)
 
     async def branches(self, turn: Turn | str | None = None) -> list[Branch]:
         return [values.branch(one) for one in await self._items("branches", turn=optional_turn_id("turn", turn))]
@@ -421,10 +423,10 @@ class RemoteConversation(Conversation):
         }
         body |= {"since": _moment(since), "until": _moment(until)}
 
-        async def search() -> list[RecallHit]:
+        async def search() -> Results[RecallHit]:
             path = f"{self._path}/recall"
             found = await self._transport.post(path, values.fields_json(body), repeatable=True)
-            return [values.hit(one) for one in found["items"]]
+            return values.results(found, values.hit)
 
         return Recall(search)
 

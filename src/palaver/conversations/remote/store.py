@@ -34,6 +34,7 @@ from palaver.model import (
     Event,
     Page,
     Request,
+    Results,
     Scope,
     Stats,
     Swept,
@@ -115,11 +116,9 @@ class RemoteStore(Store):
         found = await self._transport.get("/conversations", **clean, kind=kind or "all", limit=limit, cursor=cursor)
         return values.page(found)
 
-    async def search(self, text: str, *, limit: int = 20) -> list[ConversationMatch]:
-        return [
-            values.found(one)
-            for one in (await self._transport.get("/search", q=clean_text("text", text), limit=limit))["items"]
-        ]
+    async def search(self, text: str, *, limit: int = 20) -> Results[ConversationMatch]:
+        found = await self._transport.get("/search", q=clean_text("text", text), limit=limit)
+        return values.results(found, values.found)
 
     # ---- subjects
 

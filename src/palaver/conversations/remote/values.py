@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from palaver.model import (
     ContentInput,
     ConversationInfo,
     ConversationMatch,
+    Empty,
     Fact,
     File,
     FileQuote,
@@ -24,6 +25,7 @@ from palaver.model import (
     Page,
     Reasoning,
     RecallHit,
+    Results,
     Summary,
     Text,
     TokenUsage,
@@ -34,6 +36,7 @@ from palaver.model import (
 )
 
 Json = Mapping[str, Any]
+R = TypeVar("R")
 V = TypeVar("V")
 
 # The types of a turn's fields that are not plain JSON, but for its content.
@@ -89,7 +92,16 @@ def branch(data: Json) -> Branch:
 
 
 def page(data: Json) -> Page:
-    return Page(tuple(value(one, ConversationInfo) for one in data["items"]), data["cursor"])
+    return Page(tuple(value(one, ConversationInfo) for one in data["items"]), data["cursor"], _empty(data))
+
+
+def results(data: Json, read: Callable[[Json], R]) -> Results[R]:
+    """Return the items of a reply, and why there are none. A server of an older version does not say it."""
+    return Results.of([read(one) for one in data["items"]], _empty(data))
+
+
+def _empty(data: Json) -> Empty | None:
+    return Empty(**data["empty"]) if data.get("empty") else None
 
 
 def context(data: Json) -> Context:

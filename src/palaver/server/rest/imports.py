@@ -18,7 +18,6 @@ from palaver.errors import InvalidInput, PalaverError
 from palaver.interchange.exports.formats import Export, open_export
 from palaver.interchange.exports.importer import import_export
 from palaver.model import READ, WRITE
-from palaver.server import errors as http_errors
 from palaver.server.dependencies import StoreDep
 from palaver.server.live import sse
 
@@ -59,7 +58,7 @@ async def _frames(store: Store, data: bytes) -> AsyncIterator[bytes]:
                 yield sse.frame("progress", {"read": min(read, len(data)), "size": len(data)})
             yield sse.frame("done", task.result())
         except PalaverError as problem:
-            yield sse.frame("error", http_errors.problem_body(problem))
+            yield sse.frame("error", problem.to_problem())
         finally:
             if task is not None:
                 task.cancel()  # when the reader has gone; a second import goes on
