@@ -16,7 +16,7 @@ import pytest
 import palaver
 from palaver import Conversation, Store
 from palaver.conversations.internals import engine_of
-from palaver.engines.sqlite import deletion, large_deletions
+from palaver.engines.sqlite import deletion, large_deletions, text_index
 from palaver.engines.sqlite.large_deletions import Eraser
 from palaver.ports.queries import EventQuery
 from tests.security.test_forgetting import MovableClock, check_index, marker, prose, traces, url
@@ -193,7 +193,7 @@ async def test_only_the_owner_finishes_a_deletion(tmp_path: Path, monkeypatch: p
 KILLED = """
 import asyncio, sys
 import palaver
-from palaver.engines.sqlite import deletion, large_deletions
+from palaver.engines.sqlite import deletion, large_deletions, text_index
 
 deletion.SliceTimer.__init__.__defaults__ = (0.0,)
 real = large_deletions.Eraser.slice
@@ -257,3 +257,19 @@ def test_rounds_halve_what_is_left_of_an_index_that_is_nearly_all_deleted() -> N
     for divisor, rest in step[:-1]:
         left -= {seq for seq in left if seq % divisor == rest}
     assert len(left) <= large_deletions.LAST_ROUND
+
+
+@pytest.mark.parametrize("way", ["forget", "reset"])
+async def test_a_slice_never_looks_at_the_whole_conversation_nor_rebuilds_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Whether passages were lost is asked once, without the lock: it reads every turn."""
+    asked, rebuilt = [], []
+    monkeypatch.setattr(text_index, "has_lost_passages", lambda tx, cid: bool(asked.append(cid)))
+    monkeypatch.setattr(text_index, "rebuild_damaged", rebuilt.append)
+    words = [marker(random.Random(n)) for n in range(3)]
+    async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
+        talk = await fill(store, words)
+        await (talk.forget() if way == "forget" else talk.reset())
+        assert (len(asked), rebuilt) == (1, [])
+        assert traces(tmp_path, words) == []

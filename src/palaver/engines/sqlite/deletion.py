@@ -224,6 +224,7 @@ def reset_rest(conv: OpenConversation, rows: Sequence[TurnRow]) -> None:
     tx = conv.tx
     requests.drop_requests(tx, conv.cid)
     memory_invalidation.drop_all(conv)
+    unindex(conv, rows)
     stubs = remove_rows(conv, rows, keep_stubs=True)
     tx.run(Q.doom_blobs, cid=conv.cid)
     tx.run(Q.drop_attachments, cid=conv.cid)
@@ -236,12 +237,11 @@ def reset_rest(conv: OpenConversation, rows: Sequence[TurnRow]) -> None:
 
 
 def remove_rows(conv: OpenConversation, rows: Sequence[TurnRow], *, keep_stubs: bool) -> list[bytes]:
-    """Remove turns and what belongs to each of them, but not the memory, which goes as a whole.
+    """Remove turns that are not in the text index any more, and what belongs to each; the memory goes as a whole.
 
     Returns the hashes of their stubs; of turns that were forgotten before, only the salt goes, or the stub as well.
     """
     stubs, tx = [], conv.tx
-    unindex(conv, rows)
     for row in rows:
         if row.status != "forgotten":
             _remove_copies(conv, row)

@@ -160,7 +160,7 @@ def _unindex_next(conv: OpenConversation, turns: tuple[int, int], after: int, bu
     timer, (step, rest) = deletion.SliceTimer(), turns
     while found := conv.tx.all(Q.turns_to_unindex, cid=conv.cid, after=after, step=step, rest=rest, limit=CHUNK):
         rows = list(starmap(TurnRow, found))
-        text_index.unindex(conv, rows, merged_later=bulk)
+        text_index.unindex_known(conv, rows, merged_later=bulk)
         after = rows[-1].seq
         if timer.is_over():
             return after
@@ -176,6 +176,7 @@ def rows_slice(tx: Tx, hidden: HiddenConversation, after: int) -> int | None:
     stubs: list[bytes] = []
     while rows := tx.all(Q.next_turns, cid=conv.cid, after=after, limit=CHUNK):
         turns = list(starmap(TurnRow, rows))
+        text_index.unindex_known(conv, turns)  # one may have been indexed again since
         stubs += deletion.remove_rows(conv, turns, keep_stubs=hidden.kind == "reset")
         after = turns[-1].seq
         if timer.is_over():
@@ -263,6 +264,8 @@ class Eraser:
         return result
 
     async def _unindex(self, hidden: HiddenConversation) -> None:
+        if await self.readers.run(text_index.has_lost_passages, hidden.cid):
+            await self.writer.submit(text_index.rebuild_damaged)  # words may be in the index, though nothing says where
         mine, others = await self.readers.run(index_shares, hidden.cid)
         bulk = mine * BULK_SHARE > mine + others
         for turns in rounds(mine, others) if bulk else [(1, 0)]:

@@ -138,25 +138,37 @@ def _add_entries(tx: Tx, entries: Sequence[IndexEntry]) -> int:
 # ---- removing ------------------------------------------------------------------------------------------------------
 
 
-def unindex(conv: OpenConversation, turns: Sequence[TurnRow], *, merged_later: bool = False) -> None:
-    """Remove turns from the index. `merged_later`: see `removal_before_merge`."""
+def unindex(conv: OpenConversation, turns: Sequence[TurnRow]) -> None:
+    """Remove turns from the index. If passages of theirs were lost, the whole index is made again."""
+    others = unindex_known(conv, turns)
+    if any(_should_be_indexed(conv, turn) for turn in others) and has_lost_passages(conv.tx, conv.cid):
+        rebuild_damaged(conv.tx)  # their words may be in the index, though nothing says where
+
+
+def unindex_known(conv: OpenConversation, turns: Sequence[TurnRow], *, merged_later: bool = False) -> list[TurnRow]:
+    """Remove the passages of turns. Returns the turns that had none. `merged_later`: see `removal_before_merge`."""
     count = terms = 0
+    others = []
     for turn in turns:
         rows = conv.tx.all(Q.passages_of, tid=turn.tid)
-        if not rows and _is_missing(conv, turn):
-            rebuild_damaged(conv.tx)  # its words may be in the index, though nothing says where
-        if rows:
-            _remove(conv, rows, passages(_text(turn)), keep_terms=not merged_later)
-            count, terms = count + len(rows), terms + sum(size for *_, size in rows)
+        if not rows:
+            others.append(turn)
+            continue
+        _remove(conv, rows, passages(_text(turn)), keep_terms=not merged_later)
+        count, terms = count + len(rows), terms + sum(size for *_, size in rows)
     if count:
         conv.tx.run(Q.count_passages, cid=conv.cid, count=-count, terms=-terms)
         conv.tx.run(Q.lower_embedded_pids)  # once: FTS5 flushes its changes before a statement such as this one
+    return others
 
 
-def _is_missing(conv: OpenConversation, turn: TurnRow) -> bool:
-    """Return whether a turn without passages should have some: passages of its conversation were lost."""
-    is_indexed = turn.status == "complete" and turn.tid <= _indexed_tid(conv.tx) and any(passages(_text(turn)))
-    return is_indexed and conv.tx.one(Q.lost_passages, cid=conv.cid) is not None
+def _should_be_indexed(conv: OpenConversation, turn: TurnRow) -> bool:
+    return turn.status == "complete" and turn.tid <= _indexed_tid(conv.tx) and any(passages(_text(turn)))
+
+
+def has_lost_passages(tx: Tx, cid: int) -> bool:
+    """Return whether passages of a conversation were lost. Reads all of its turns."""
+    return tx.one(Q.lost_passages, cid=cid) is not None
 
 
 def unindex_title(conv: OpenConversation, pid: int, title: str) -> None:
