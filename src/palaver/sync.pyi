@@ -520,8 +520,11 @@ class Conversation:
     def drop_note(self, list_name: str, index: int) -> WorkingMemory:
         """Remove a note."""
 
-    def facts(self, *, include_invalidated: bool = False) -> list[Fact]:
-        """Return the known facts, with where each was said and since when it is valid."""
+    def facts(self, *, include_invalidated: bool = False, as_of: Moment | None = None) -> list[Fact]:
+        """Return the known facts, with where each was said and since when it is valid.
+
+        - `include_invalidated`: also those that a later fact replaced.
+        - `as_of`: those that were believed at that time."""
 
     def extract_facts(self, *, through: Turn | str | None = None) -> list[Fact]:
         """Extract facts from the turns that no summary covers yet, and return the new ones.

@@ -246,6 +246,7 @@ class Conversation:
     async def switch(self, turn: Turn | str) -> None:
         """Make the active view lead through `turn`, and through what followed it when it was last active."""
         await self._services.thread.switch(turn)
+        await self._services.memory.learn_again()
 
     # ---- details
 
@@ -257,7 +258,10 @@ class Conversation:
 
         With `expected_updated` (from the info that was read), raise `UpdateConflict` if anything changed since.
         """
-        return await update_details(self._handle, fields, expected_updated, self._services.redaction.redactor)
+        info = await update_details(self._handle, fields, expected_updated, self._services.redaction.redactor)
+        if "person" in (fields.get("settings") or {}):
+            await self._services.memory.learn_again()
+        return info
 
     async def rename(self, title: str | None) -> ConversationInfo:
         """Change the title; None removes it."""
@@ -445,9 +449,13 @@ class Conversation:
         """Remove a note."""
         return await self._services.memory.drop_note(list_name, index)
 
-    async def facts(self, *, include_invalidated: bool = False) -> list[Fact]:
-        """Return the known facts, with where each was said and since when it is valid."""
-        return await self._services.memory.facts(include_invalidated)
+    async def facts(self, *, include_invalidated: bool = False, as_of: Moment | None = None) -> list[Fact]:
+        """Return the known facts, with where each was said and since when it is valid.
+
+        - `include_invalidated`: also those that a later fact replaced.
+        - `as_of`: those that were believed at that time.
+        """
+        return await self._services.memory.facts(include_invalidated, as_of)
 
     async def extract_facts(self, *, through: Turn | str | None = None) -> list[Fact]:
         """Extract facts from the turns that no summary covers yet, and return the new ones.

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from palaver.conversations.arguments import turn_id
 from palaver.conversations.handle import Handle
 from palaver.conversations.redaction import TurnRedaction
+from palaver.core.identity import moment
 from palaver.core.rights import may_act_for
-from palaver.core.validation import clean_actor, clean_count, clean_text
+from palaver.core.turn_options import Moment
+from palaver.core.validation import clean_actor, clean_count, clean_moment, clean_text
 from palaver.errors import PermissionDenied
 from palaver.memory import working_memory
 from palaver.memory.compaction import check_policy
+from palaver.memory.facts_over_time import facts_believed_at
 from palaver.memory.settings import CompactionSettings
 from palaver.memory.worker.loop import Worker
 from palaver.model import ACT_FOR, GENERATE, READ, WRITE, Fact, Summary, Turn, WorkingMemory
@@ -120,9 +123,18 @@ class ConversationMemory:
 
     # ---- facts
 
-    async def facts(self, include_invalidated: bool) -> list[Fact]:
+    async def facts(self, include_invalidated: bool, as_of: Moment | None = None) -> list[Fact]:
         self.handle.require(READ)
-        return await self.handle.engine.facts(self.handle.scope, self.handle.id, include_invalidated)
+        at = None if as_of is None else moment(clean_moment("as_of", as_of))
+        everything = include_invalidated or at is not None
+        found = await self.handle.engine.facts(self.handle.scope, self.handle.id, everything)
+        return found if at is None else facts_believed_at(found, at)
+
+    async def learn_again(self) -> None:
+        """Read the turns again for the memory of persons, after another branch or the setting was chosen."""
+        info = self.handle.info
+        if self.worker.person.mode_of(self.handle.scope.tenant, info.settings) == "read-write":
+            await self.handle.engine.add_job(self.handle.scope, self.handle.id, "person", 0)
 
     async def extract_facts(self, through: Turn | str | None) -> list[Fact]:
         self.handle.require(READ, WRITE, GENERATE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -57,6 +57,7 @@ class Reconciled:
 
     new: list[FactDraft]
     invalidated: list[tuple[Fact, FactDraft]]
+    superseded: list[tuple[FactDraft, FactDraft]] = field(default_factory=list)  # drafts that a later one replaces
 
 
 # ---- by rule -------------------------------------------------------------------------------------------------------
@@ -296,17 +297,20 @@ def reconcile(existing: Sequence[Fact], drafts: Sequence[FactDraft]) -> Reconcil
     valid = [fact for fact in existing if fact.invalidated_at is None]
     known = {identity(fact) for fact in valid}
     new: list[FactDraft] = []
+    superseded: list[tuple[FactDraft, FactDraft]] = []
     for draft in sorted(drafts, key=lambda draft: draft.valid_from):
         slot = slot_of(draft)
         newer = [fact for fact in valid if slot and slot_of(fact) == slot and fact.valid_from > draft.valid_from]
         if newer or any(identity(other) == identity(draft) for other in new):
             continue
-        new = [other for other in new if not slot or slot_of(other) != slot]
+        older = [other for other in new if slot and slot_of(other) == slot]
+        new = [other for other in new if other not in older]
+        superseded += [(other, draft) for other in older]
         if identity(draft) not in known:
             new.append(draft)
-    return Reconciled(
-        new, [(fact, draft) for draft in new for fact in valid if slot_of(draft) and slot_of(fact) == slot_of(draft)]
-    )
+    ends = [(fact, draft) for draft in new for fact in valid if slot_of(draft) and slot_of(fact) == slot_of(draft)]
+    held = {identity(draft) for draft in new}  # one who moves back lives there again: that is one fact
+    return Reconciled(new, ends, [(old, draft) for old, draft in superseded if identity(old) not in held])
 
 
 def identity(fact: Statement) -> tuple[str, ...]:

@@ -459,8 +459,9 @@ class RemoteConversation(Conversation):
         path = f"{self._path}/memory/{list_name}/{index}"
         return values.value(await self._transport.request("DELETE", path, repeatable=False), WorkingMemory)
 
-    async def facts(self, *, include_invalidated: bool = False) -> list[Fact]:
-        found = await self._items("facts", include_invalidated=include_invalidated)
+    async def facts(self, *, include_invalidated: bool = False, as_of: Moment | None = None) -> list[Fact]:
+        when = values.fields_json({"as_of": as_of})
+        found = await self._items("facts", include_invalidated=include_invalidated, **when)
         return [values.value(one, Fact) for one in found]
 
     async def extract_facts(self, *, through: Turn | str | None = None) -> list[Fact]:

@@ -153,11 +153,18 @@ class Extraction:
         new = {id(draft): self._fact(draft) for draft in result.new}
         for _, draft in result.invalidated:
             new.setdefault(id(draft), self._fact(draft))
+        older = {id(draft): self._fact(draft) for draft, _ in result.superseded}
         if not new:
             return _with_value(proposal, [])
         replaced = tuple((old.id, new[id(draft)].id) for old, draft in result.invalidated)
-        facts = FactsDraft(new=tuple(new.values()), replaced=replaced, revision=found.revision)
-        return _with_value(proposal, await self.services.engine.put_facts(self.scope, self.conversation, facts))
+        made = {**older, **new}
+        replaced += tuple(
+            (older[id(old)].id, made[id(draft)].id) for old, draft in result.superseded if id(draft) in made
+        )
+        facts = FactsDraft(new=tuple(made.values()), replaced=replaced, revision=found.revision)
+        stored = await self.services.engine.put_facts(self.scope, self.conversation, facts)
+        ended = {fact.id for fact in older.values()}
+        return _with_value(proposal, None if stored is None else [fact for fact in stored if fact.id not in ended])
 
     async def _propose_facts(self, turns: Sequence[Turn], info: ConversationInfo) -> Proposal[list[FactDraft]]:
         from palaver.memory.facts import FACTS_SCHEMA, validate_model_facts

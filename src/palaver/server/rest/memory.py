@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Path
@@ -60,9 +61,12 @@ async def compact(talk: ConversationDep, body: schemas.Compact) -> Response:
     return Reply({"summaries": await talk.compact(**sent_fields(body))})
 
 
-async def list_facts(talk: ConversationDep, include_invalidated: bool = False) -> Response:
-    """List the facts, each with its source and the time since when it holds."""
-    return reply_items([wire.plain(one) for one in await talk.facts(include_invalidated=include_invalidated)])
+async def list_facts(
+    talk: ConversationDep, include_invalidated: bool = False, as_of: datetime | None = None
+) -> Response:
+    """List the facts, each with its source and the time since when it holds; with `as_of`, as believed then."""
+    found = await talk.facts(include_invalidated=include_invalidated, as_of=as_of)
+    return reply_items([wire.plain(one) for one in found])
 
 
 async def extract_facts(talk: ConversationDep, body: schemas.Through | None = None) -> Response:

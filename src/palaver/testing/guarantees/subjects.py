@@ -66,6 +66,22 @@ async def facts_have_two_times(db: Database) -> None:
 
 
 @guarantee
+async def facts_of_a_conversation_have_two_times(db: Database) -> None:
+    """A fact that another one replaced is kept with the time until which it held, and `as_of` finds it again."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    async with db.open() as store:
+        talk = await store.conversation("a")
+        await talk.append("user", "I live in Berlin.", actor="ada", created=start)
+        await talk.append("user", "I moved to Rome.", actor="ada", created=start + timedelta(days=30))
+        await talk.extract_facts()
+        assert [fact.object for fact in await talk.facts()] == ["Rome"]
+        (then,) = await talk.facts(as_of=start + timedelta(days=1))
+        assert (then.object, then.valid_to, then.learnt) == ("Berlin", None, start)
+        berlin, _ = await talk.facts(include_invalidated=True)
+        assert berlin.valid_to == start + timedelta(days=30)
+
+
+@guarantee
 async def a_correction_wins(db: Database) -> None:
     """A correction by a person is not changed by statements that are found in turns later: those are only proposed."""
     async with db.open(person="read-write") as store:
