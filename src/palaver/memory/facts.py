@@ -309,7 +309,7 @@ def reconcile(existing: Sequence[Fact], drafts: Sequence[FactDraft]) -> Reconcil
         if identity(draft) not in known:
             new.append(draft)
     ends = [(fact, draft) for draft in new for fact in valid if slot_of(draft) and slot_of(fact) == slot_of(draft)]
-    held = {identity(draft) for draft in new}  # one who moves back lives there again: that is one fact
+    held = {identity(draft) for draft in new}  # after moving back, the place is one fact again
     return Reconciled(new, ends, [(old, draft) for old, draft in superseded if identity(old) not in held])
 
 
