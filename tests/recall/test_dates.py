@@ -69,3 +69,29 @@ def test_a_clock_that_was_wrong_by_centuries_does_no_harm() -> None:
 def test_no_turns_and_no_dates() -> None:
     assert nearness([When(2023)], np.array([], np.int64)).tolist() == []
     assert nearness([], np.array([5])).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("Was habe ich am 3. Juli 2023 erzählt?", When(2023, 7, 3)),
+        ("Wohin sind wir im Dezember 2022 gefahren?", When(2022, 12)),
+        ("Qu'est-ce que j'ai dit le 1er août 2023 ?", When(2023, 8, 1)),
+        ("Où étions-nous en février ?", When(None, 2)),
+        ("¿Qué compré el 14 de febrero de 2024?", When(2024, 2, 14)),
+        ("¿Adónde fuimos en septiembre de 2023?", When(2023, 9)),
+        ("Cosa ho detto il 5 maggio 2023?", When(2023, 5, 5)),
+        ("Dove siamo andati a luglio?", When(None, 7)),
+        ("O que eu disse em 7 de março de 2023?", When(2023, 3, 7)),
+        ("Para onde fomos em outubro?", When(None, 10)),
+        ("¿Qué hicimos en julio?", When(None, 7)),
+        ("Was war im Mai?", When(None, 5)),
+    ],
+)
+def test_dates_in_other_languages(question: str, expected: When) -> None:
+    assert find_dates(question, datetime(2026, 1, 1, tzinfo=UTC)) == (expected,)
+
+
+def test_words_that_are_not_months_are_not_dates() -> None:
+    for text in ("Put mayo on it?", "Is there life on Mars?", "What did Mai say?", "Where does Abril live?"):
+        assert not find_dates(text, datetime(2026, 1, 1, tzinfo=UTC)), text

@@ -1,4 +1,8 @@
-"""Dates in a question (English), and how near to them a turn was created. Pure."""
+"""Dates in a question, and how near to them a turn was created. Pure.
+
+English, and the names of months in German, French, Spanish, Italian and Portuguese. Words for relative times
+("yesterday") are English.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,25 @@ _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "augu
            "december")  # fmt: skip
 _NUMBER = {name: n + 1 for n, name in enumerate(_MONTHS)} | {name[:3]: n + 1 for n, name in enumerate(_MONTHS)}
 _NUMBER["sept"] = 9
+# January to December; names that are also other words in English ("mars", "mayo") are left out.
+_OTHER_MONTHS = (
+    "januar jänner janvier enero gennaio janeiro", "februar feber février febrero febbraio fevereiro",
+    "märz marzo março",
+    "avril abril aprile", "mai maggio maio", "juni juin junio giugno junho", "juli juillet julio luglio julho",
+    "août agosto", "septembre septiembre settembre setembro", "oktober octobre octubre ottobre outubro",
+    "novembre noviembre novembro", "dezember décembre diciembre dicembre dezembro",
+)  # fmt: skip
+_NUMBER |= {name: n + 1 for n, names in enumerate(_OTHER_MONTHS) for name in names.split()}
 _LONG = "|".join(_MONTHS)
 _ANY = "|".join(sorted(_NUMBER, key=len, reverse=True))
-_SURE = "|".join(name for name in _MONTHS if name not in ("may", "march"))
+_NAMES_TOO = ("mai", "abril", "julio", "juni", "junio", "juli")  # people's names: months only behind a preposition
+_SURE = "|".join(
+    name
+    for name in (*_MONTHS, *" ".join(_OTHER_MONTHS).split())
+    if name not in ("may", "march") and name not in _NAMES_TOO
+)
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
-_DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
+_DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th|\.|º|er)?"
 _BEFORE = r"\b(?:in|on|during|since|by|until|from|before|after|of|around|early|mid|late|last|this)\s+"
 
 # In this order: text that one pattern matched is not searched by the next.
@@ -31,10 +49,11 @@ _NAMED = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         rf"\b{_YEAR}-(?P<number>[01]\d)-(?P<day>[0-3]\d)\b",
-        rf"\b{_DAY}\s+(?:of\s+)?(?P<month>{_ANY})\b\.?(?:,?\s+{_YEAR}\b)?",
+        rf"\b{_DAY}\s+(?:(?:of|de)\s+)?(?P<month>{_ANY})\b\.?(?:,?\s+(?:de\s+)?{_YEAR}\b)?",
         rf"\b(?P<month>{_ANY})\b\.?\s+{_DAY}\b(?!\d)(?:,?\s+{_YEAR}\b)?",
-        rf"\b(?P<month>{_ANY})\b\.?,?\s+(?:of\s+)?{_YEAR}\b",
+        rf"\b(?P<month>{_ANY})\b\.?,?\s+(?:(?:of|de)\s+)?{_YEAR}\b",
         rf"{_BEFORE}(?P<month>{_LONG})\b",
+        rf"\b(?:im|in|en|em|a|de|del|nel|vom)\s+(?P<month>{'|'.join(_NAMES_TOO)})\b",
         rf"\b(?P<month>{_SURE})\b",
         rf"{_BEFORE}(?:the\s+year\s+)?{_YEAR}\b",
     )
