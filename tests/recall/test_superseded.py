@@ -47,3 +47,4 @@ def test_repeats_are_found_and_other_numbers_are_no_repeats() -> None:
     assert find_repeats([text, f"{text}!", "Something else entirely is written in here today"]) == {1}
     assert find_repeats([f"{text} in 5 lines", f"{text} in 6 lines"]) == set()
     assert find_repeats(["Thanks!", "Thanks!"]) == set()
+    assert find_repeats([f"I do {text}", f"I do not {text}"]) == set()

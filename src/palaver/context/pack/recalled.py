@@ -23,6 +23,7 @@ SMALLEST = 8  # tokens: nothing shorter is worth quoting
 STANDING_SHARE = 10  # standing instructions are taken first, in a tenth of the budget
 SEPARATOR = 2  # tokens between the block and the message
 COMPARED = 60  # of the best turns are compared with each other, for repeated and replaced statements
+REPLACED_AMONG, MOST_REPLACED = 15, 3  # statements of the best turns that may be marked as replaced, and how many
 TRIES = 4  # to make parts of a turn fit
 
 # Shares of the room for recall. A turn that costs more than the first is quoted in part, for the second.
@@ -125,7 +126,8 @@ def _replacements(inputs: PackInputs, wanted: Sequence[RecalledTurn]) -> list[tu
     people = [one for one in wanted[:COMPARED] if one.turn.role == "user"]
     said = [Said(one.turn.actor, one.turn.created, one.turn.text) for one in people]
     found = find_superseded(said, inputs.material.hints.rarity)
-    return [(people[old], people[new]) for old, new in found.items()]
+    pairs = [(people[old], people[new]) for old, new in found.items() if people[old].place < REPLACED_AMONG]
+    return sorted(pairs, key=lambda pair: pair[0].place)[:MOST_REPLACED]
 
 
 def _next_to_replaced(
