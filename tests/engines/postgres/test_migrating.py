@@ -42,17 +42,15 @@ async def test_a_migration_waits_briefly_for_a_lock_and_lets_others_go_first(
 ) -> None:
     """A transaction that holds a table keeps the migration from changing it, and not the others from reading it."""
     await made_older(postgres_database)
-    monkeypatch.setattr(migrate, "LOCK_MILLISECONDS", 50)
-    monkeypatch.setattr(migrate, "LOCK_PAUSE", 0.05)
     change = "ALTER TABLE palaver.turns ADD COLUMN mood text;\n" + migrate._number_function("schema_tables", 99)
     monkeypatch.setattr(migrate, "_table_script", lambda since: change)
     tries = 0
     really = migrate._change_tables
 
-    async def counted(connection: Any) -> None:
+    async def counted(connection: Any, lock_milliseconds: int) -> None:
         nonlocal tries
         tries += 1
-        await really(connection)
+        await really(connection, lock_milliseconds)
 
     monkeypatch.setattr(migrate, "_change_tables", counted)
     holder = await asyncpg.connect(postgres_database)
@@ -60,7 +58,7 @@ async def test_a_migration_waits_briefly_for_a_lock_and_lets_others_go_first(
         transaction = holder.transaction()
         await transaction.start()
         await holder.fetch("SELECT 1 FROM palaver.turns")
-        migrating = asyncio.create_task(migrate.migrate(connection))
+        migrating = asyncio.create_task(migrate.migrate(connection, migrate.LockPatience(50, 0.05)))
         async with asyncio.timeout(60):
             while tries < 3:
                 reader = await asyncpg.connect(postgres_database)
@@ -78,16 +76,13 @@ async def test_a_migration_that_gets_no_lock_changes_nothing_and_says_so(
     postgres_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await made_older(postgres_database)
-    monkeypatch.setattr(migrate, "LOCK_MILLISECONDS", 20)
-    monkeypatch.setattr(migrate, "LOCK_PAUSE", 0.0)
-    monkeypatch.setattr(migrate, "LOCK_ATTEMPTS", 2)
     monkeypatch.setattr(migrate, "_table_script", lambda since: "ALTER TABLE palaver.turns ADD COLUMN mood text")
     holder = await asyncpg.connect(postgres_database)
     async with holder.transaction():
         await holder.fetch("SELECT 1 FROM palaver.turns")
         async with transports.open_connection(postgres_database, administrator=True) as connection:
             with pytest.raises(EngineUnavailable, match="nothing was changed"):
-                await migrate.migrate(connection)
+                await migrate.migrate(connection, migrate.LockPatience(20, 0.0, 2))
     await holder.close()
 
 

@@ -25,7 +25,6 @@ LOCK = 0x70616C61  # "pala": the advisory lock that lets one migration run at a 
 OLDEST_CODE = 3  # code that knows this schema, or a later one, may use the current schema: 0.1.0 knows 3
 OLDEST_SCHEMA = 13  # the oldest schema that this code may use
 FIRST_WITH_RANGE = 11  # databases before this schema say one number, and serve only code that knows the same one
-LOCK_MILLISECONDS, LOCK_PAUSE, LOCK_ATTEMPTS = 500, 0.5, 300  # how long a table's lock is waited for, and how often
 # In the order in which they depend on each other.
 FUNCTIONS = (
     "core", "redaction_rules", "redaction", "checks", "proof", "memory_invalidation", "subjects",
@@ -163,7 +162,19 @@ def refuse_version(found: Version, what: str) -> None:
 # ---- migrating -----------------------------------------------------------------------------------------------------
 
 
-async def migrate(connection: Connection) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True)
+class LockPatience:
+    """How long a migration waits for the lock of a table, how long it pauses after that, and how often it tries."""
+
+    milliseconds: int = 500
+    pause: float = 0.5
+    attempts: int = 300
+
+
+PATIENCE = LockPatience()
+
+
+async def migrate(connection: Connection, patience: LockPatience = PATIENCE) -> tuple[int, int]:
     """Bring a database up to date. Returns the schema before (0: none) and after. Safe to run concurrently.
 
     Tables are changed first, in a transaction that is short because it locks them. Then come the functions, and then
@@ -174,30 +185,30 @@ async def migrate(connection: Connection) -> tuple[int, int]:
         raise DatabaseTooNew(found=found.number, known=known)
     if found.number > known:
         return found.number, found.number
-    await _with_short_locks(connection)
+    await _with_short_locks(connection, patience)
     before = await _change_functions(connection)
     await _finish(connection)
     return before, known
 
 
-async def _with_short_locks(connection: Connection) -> None:
+async def _with_short_locks(connection: Connection, patience: LockPatience) -> None:
     """Change the tables. When a lock cannot be had soon, let those who wait behind it go first, and retry.
 
     The wait is shorter than Postgres' `deadlock_timeout`, so that a deadlock ends here and not in a request.
     """
-    for attempt in range(1, LOCK_ATTEMPTS + 1):
+    for attempt in range(1, patience.attempts + 1):
         try:
-            await _change_tables(connection)
+            await _change_tables(connection, patience.milliseconds)
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as problem:
-            if attempt == LOCK_ATTEMPTS:
+            if attempt == patience.attempts:
                 why = "could not lock a table that long transactions use; nothing was changed"
                 raise EngineUnavailable(f"the migration {why} (SQLSTATE {problem.sqlstate})") from None
         else:
             return
-        await asyncio.sleep(LOCK_PAUSE)
+        await asyncio.sleep(patience.pause)
 
 
-async def _change_tables(connection: Connection) -> None:
+async def _change_tables(connection: Connection, lock_milliseconds: int) -> None:
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
         found = await read_version(connection)
@@ -205,7 +216,7 @@ async def _change_tables(connection: Connection) -> None:
         since = found.number if tables is None else tables
         if since < known_version():
             await _require_roles(connection)
-            await connection.execute(f"SET LOCAL lock_timeout = {LOCK_MILLISECONDS}")
+            await connection.execute(f"SET LOCAL lock_timeout = {lock_milliseconds}")
             await connection.execute(_table_script(since))
 
 
