@@ -32,13 +32,13 @@ from palaver.server.middleware import (
     BodyLimitMiddleware,
     HostOriginMiddleware,
     RequestIdMiddleware,
-    TokenBucket,
 )
 from palaver.server.openapi import complete_openapi
 from palaver.server.operations import COMPAT_OPERATIONS, REST_OPERATIONS, Operation
 from palaver.server.ops import health, logs
-from palaver.server.ops.metrics import Metrics
+from palaver.server.ops.metrics import SHARED, Metrics
 from palaver.server.ops.shutdown import handle_signals
+from palaver.server.rate_limits import make_limit
 from palaver.server.settings import PASSED_ON, ServerSettings
 from palaver.server.tracing import TracingMiddleware
 from palaver.server.web import docs_page, pages
@@ -152,6 +152,8 @@ def from_environment() -> FastAPI:
 
 def _middleware(settings: ServerSettings, metrics: Metrics) -> list[Middleware]:
     """List the middleware from the outside in. Callers are authenticated before a body is read."""
+    folder = os.environ.get(SHARED)  # of the workers of one `palaver serve`
+    shared = None if folder is None else Path(folder)
     cors = Middleware(
         CORSMiddleware,
         allow_origins=settings.origins,
@@ -182,8 +184,8 @@ def _middleware(settings: ServerSettings, metrics: Metrics) -> list[Middleware]:
         *([cors] if settings.origins else []),
         Middleware(
             AuthMiddleware,
-            TokenBucket(settings.rate, settings.burst),
-            TokenBucket(settings.failed_login_rate, settings.failed_login_burst),
+            make_limit("requests", settings.rate, settings.burst, shared),
+            make_limit("failed-logins", settings.failed_login_rate, settings.failed_login_burst, shared),
         ),
         Middleware(BodyLimitMiddleware, settings),
     ]

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -17,7 +17,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from palaver.core.bounded_dict import BoundedDict
 from palaver.core.identity import new_id
 from palaver.errors import PalaverError
 from palaver.server import errors as http_errors
@@ -26,6 +25,7 @@ from palaver.server.compat import errors as compat_errors
 from palaver.server.errors import Refusal
 from palaver.server.oauth_metadata import add_challenge
 from palaver.server.ops.metrics import METHODS, Metrics
+from palaver.server.rate_limits import RateLimit
 from palaver.server.settings import ServerSettings
 
 log = logging.getLogger("palaver.server")
@@ -50,7 +50,6 @@ SAFE_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 }
-REMEMBERED_CALLERS = 10_000
 
 
 async def _send_refusal(refusal: HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
@@ -184,32 +183,12 @@ def _is_from_another_site(headers: Headers, path: str) -> bool:
 
 
 @dataclass(slots=True)
-class TokenBucket:
-    """Per-process token bucket: `rate` requests per second per caller, with bursts. A rate of 0 means unlimited."""
-
-    rate: float
-    burst: int
-    _left: BoundedDict[str, tuple[float, float]] = field(default_factory=lambda: BoundedDict(REMEMBERED_CALLERS))
-
-    def take_token(self, caller: str) -> float | None:
-        """Take a token. Returns None, or the seconds to wait if there is none."""
-        if not self.rate:
-            return None
-        now = time.monotonic()
-        left, then = self._left.pop(caller, (float(self.burst), now))
-        left = min(float(self.burst), left + (now - then) * self.rate)
-        wait = None if left >= 1 else (1 - left) / self.rate
-        self._left[caller] = (left - 1 if wait is None else left, now)
-        return wait
-
-
-@dataclass(slots=True)
 class AuthMiddleware:
     """Authenticates the caller and applies the rate limit, before a byte of the body is read."""
 
     app: ASGIApp
-    rate_limit: TokenBucket
-    failed_login_limit: TokenBucket  # by address
+    rate_limit: RateLimit
+    failed_login_limit: RateLimit  # by address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(API):
@@ -244,7 +223,7 @@ class AuthMiddleware:
         return caller
 
 
-def _check_rate(bucket: TokenBucket, name: str) -> None:
+def _check_rate(bucket: RateLimit, name: str) -> None:
     wait = bucket.take_token(name)
     if wait is not None:
         seconds = str(max(1, round(wait + 0.5)))
