@@ -21,7 +21,7 @@ CLIENTS_READY := $(CLIENTS)/newest/.ready $(CLIENTS)/openai-2/.ready
 AGAIN := $(MAKE) --no-print-directory again  # under a name of its own, so that `make -n test` runs nothing
 
 .PHONY: help run web test quick again test-clients test-ecosystem postgres citus supabase pgbouncer chromium firefox screenshots lint format metrics bench \
-        bench-smoke soak crash replication properties plans clean
+        bench-smoke docs soak crash replication properties plans clean
 
 help:
 	@echo "make run     the server on http://127.0.0.1:8484/ (offline, no key)"
@@ -34,6 +34,7 @@ help:
 	@echo "make citus URL=postgresql://… [SPARE=postgresql://…]  the guarantees on a Citus cluster, by its coordinator"
 	@echo "make lint    ruff, mypy, import-linter, the wording of comments and messages, tsc"
 	@echo "make metrics the source measured beside procrastinate, starlette and httpx"
+	@echo "make docs    the documentation as a site, in build/site"
 	@echo "make bench   speed and size, as ratios to a baseline of the same run"
 	@echo "make bench-smoke  a tiny round of every benchmark, without looking at times"
 	@echo "make soak    a server under load for ten minutes: its memory must stay flat"
@@ -136,6 +137,12 @@ lint: $(READY)
 	$(BIN)/lint-imports
 	@$(BIN)/python -m tools.prose_check
 	@$(BIN)/python web/build.py check --if-possible
+
+# The documentation as a site: open build/site/index.html, or serve the folder for the search.
+docs: $(READY)
+	@$(BIN)/python -m pip install --quiet zensical
+	$(BIN)/zensical build --strict
+	@! grep -rlE '<(script|link|img|iframe)[^>]+(src|href)="(https?:)?//' build/site --include='*.html'
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
