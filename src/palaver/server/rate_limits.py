@@ -58,8 +58,8 @@ class TokenBucket:
 class SharedTokenBucket:
     """One limit for all processes on this machine: a table in a file that each of them maps into its memory.
 
-    It takes some microseconds, under a lock of the file. A caller that is pushed out of a full table starts again with a
-    full burst.
+    It takes some microseconds, under a lock of the file. A caller that is pushed out of a full table starts again
+    with a full burst.
     """
 
     def __init__(self, rate: float, burst: int, path: Path, clock: Clock = time.monotonic) -> None:
