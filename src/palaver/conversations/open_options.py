@@ -13,6 +13,7 @@ from palaver.core.budgets import BudgetOptions
 from palaver.errors import InvalidInput
 from palaver.generation.settings import Agent, GenerateSettings, Workspace
 from palaver.memory.person_settings import PersonMode, PersonOptions
+from palaver.memory.shapes import SubjectShapeOptions
 from palaver.model import Scope, warn_renamed
 from palaver.models.registry import Named
 from palaver.ports.blobs import Blobs
@@ -43,6 +44,7 @@ class MemoryOptions(TypedDict, total=False):
     - `model_calls_per_day`: how many calls of models background work may make per conversation (20): summaries, titles,
       notes and facts. After that the rules write. `None`: no limit, and no waiting until a conversation is in use.
     - `person`: what people say is remembered across conversations: `off`, `read`, `read-write`, or `PersonOptions`.
+    - `subjects`: fields of the memory of subjects by kind, and words that are never remembered; `SubjectShapeOptions`.
     """
 
     summarizer: Summarizer | None
@@ -52,6 +54,7 @@ class MemoryOptions(TypedDict, total=False):
     token_counter: Counter | None
     model_calls_per_day: int | None
     person: PersonMode | PersonOptions
+    subjects: Mapping[str, SubjectShapeOptions] | None
 
 
 class FileOptions(TypedDict, total=False):

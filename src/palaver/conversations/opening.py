@@ -40,6 +40,7 @@ from palaver.files.storage import UnsetBlobs, open_blobs
 from palaver.generation.settings import GenerationContext, open_generation_context
 from palaver.memory.model_calls import CALLS_PER_DAY, check_limit
 from palaver.memory.person_settings import clean_person_options
+from palaver.memory.shapes import clean_shapes
 from palaver.memory.worker.loop import Worker
 from palaver.model import WRITE, Scope
 from palaver.models.budgets import Budgets
@@ -133,6 +134,7 @@ def _make_components(connected: _Connected, options: StoreOptions, lifetime: Lif
             extractor_model=memory.get("extractor_model"),
             model_calls_per_day=check_limit("model_calls_per_day", memory.get("model_calls_per_day", CALLS_PER_DAY)),
             person=person,
+            shapes=clean_shapes(memory.get("subjects")),
             models=connected.generation.models,
             budgets=budgets,
             meter=meter,

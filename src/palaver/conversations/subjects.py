@@ -17,8 +17,8 @@ from palaver.core.rights import require_right
 from palaver.core.turn_options import Moment
 from palaver.core.validation import clean_limit, clean_moment, clean_name, clean_text
 from palaver.errors import InvalidInput, PermissionDenied, SubjectNotFound
+from palaver.memory.shapes import SubjectShape
 from palaver.memory.subjects import (
-    KINDS,
     MAX_TEXT,
     ItemChanges,
     ItemDraft,
@@ -193,12 +193,16 @@ class Subject:
         - `valid_from`, `valid_to`: when it holds.
         """
         author = await self._require_writer()
+        shape = self._components.worker.shapes.get(self.kind, SubjectShape())
+        shape.check(clean_name("kind", kind), clean_text("text", text))
         draft = self._draft(text, kind, predicate, about, valid_from, valid_to, author)
 
         def add(known: list[MemoryItem]) -> ItemChanges:
             return replace_with(known, draft, self._new_id())
 
         changes = await self._memory.change("remember", add)
+        if kind in shape.fields:
+            await self._memory.set_metadata({"shape": shape.version})
         return await self._stored(next(iter(changes.new)))
 
     async def correct(
@@ -364,7 +368,7 @@ class Subject:
     ) -> ItemDraft:
         now = self._components.clock.now()
         given = ItemDraft(
-            kind=_clean_kind(kind),
+            kind=kind,
             subject=self.id if about is None else clean_name("about", about),
             predicate=clean_text("predicate", predicate)[:MAX_TEXT] if predicate else "",
             object=_clean_object(text),
@@ -406,13 +410,6 @@ def _clean_object(text: str) -> str:
     if len(words) > MAX_TEXT:
         raise InvalidInput("text", f"has {len(words):,} characters, and at most {MAX_TEXT} are remembered: shorten it")
     return words
-
-
-def _clean_kind(kind: str) -> str:
-    name = clean_name("kind", kind)
-    if name not in KINDS:
-        raise InvalidInput("kind", f"must be one of {', '.join(KINDS)}")
-    return name
 
 
 def _clean_status(status: object) -> ItemStatus | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -13,6 +13,7 @@ from palaver.core.strides import size_of
 from palaver.files.reader import Files
 from palaver.memory.model_calls import CALLS_PER_DAY
 from palaver.memory.person_settings import PersonSettings
+from palaver.memory.shapes import SubjectShape
 from palaver.memory.worker.throttle import BackgroundThrottle
 from palaver.model import ConversationInfo, Turn
 from palaver.models.budgets import Budgets
@@ -55,6 +56,7 @@ class JobServices:
     model_seconds: float = 60.0
     model_calls_per_day: int | None = CALLS_PER_DAY
     person: PersonSettings = field(default_factory=PersonSettings)
+    shapes: Mapping[str, SubjectShape] = field(default_factory=dict)
     in_background: bool = False  # in a process that serves requests at the same time
     cached_redactor: CachedRedactor = field(init=False)
     throttle: BackgroundThrottle = field(init=False)

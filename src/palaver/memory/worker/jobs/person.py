@@ -10,6 +10,7 @@ from msgspec import structs
 from palaver.core.concurrency import run_in_strides
 from palaver.core.identity import stamped_seq
 from palaver.memory.facts import FactDraft
+from palaver.memory.shapes import SubjectShape
 from palaver.memory.subjects import ItemDraft, drafts_from_fact, drafts_from_turn
 from palaver.memory.worker.services import JobServices
 from palaver.memory.worker.subjects import SubjectMemory
@@ -66,14 +67,17 @@ async def learn_facts(
     for person in people:
         found = [draft for fact in facts if (draft := drafts_from_fact(fact, by_id[fact.source_turn], person))]
         memory = SubjectMemory(services.engine, scope, services.ids, PERSON, person)
+        shape = services.shapes.get(PERSON, SubjectShape())
         wanted = [one for one in found if one.status == "approved" or services.person.review != "off"]
+        wanted = [one for one in wanted if shape.allows(f"{one.predicate} {one.object}")]
         if wanted and await _agrees(services, memory):
             await memory.learn(wanted)
 
 
 def _drafts(services: JobServices, turns: Sequence[Turn], person: str, people: Sequence[str]) -> list[ItemDraft]:
-    review = services.person.review
-    return [draft for turn in turns for draft in drafts_from_turn(turn, person, people, review)]
+    review, shape = services.person.review, services.shapes.get(PERSON, SubjectShape())
+    found = [draft for turn in turns for draft in drafts_from_turn(turn, person, people, review)]
+    return [one for one in found if shape.allows(f"{one.subject} {one.predicate} {one.object}")]
 
 
 def persons_of(services: JobServices, info: ConversationInfo, turns: Sequence[Turn]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
@@ -38,7 +38,7 @@ class Person(ResponseBody):
 class NewItem(RequestBody):
     model_config = ConfigDict(**examples({"text": "I live in Rome"}), extra="forbid")
     text: Annotated[str, Field(min_length=1, max_length=10_000)]
-    kind: Literal["fact", "preference", "instruction", "goal"] = "fact"
+    kind: Name = Field("fact", description="fact, preference, instruction, goal, or a field of the application.")
     predicate: str = Field("", max_length=300, description="With it, `text` is the object of a fact.")
     about: Name | None = Field(None, description="The subject of the fact, if it is not the person.")
     valid_from: datetime | None = None
