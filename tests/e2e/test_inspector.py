@@ -191,7 +191,7 @@ def test_each_round_of_tools_has_a_prompt_of_its_own(scripted: App) -> None:
     with scripted.api() as api:
         found = api.get(f"/api/conversations/{tab.conversation}/requests").json()["items"]
     first, second = [one["explanation"]["tokens"] for one in found if one["turn"]]
-    rounds = drawer.get_by_role("group", name="Calls of the model for this answer")
+    rounds = drawer.get_by_role("group", name="Requests for this answer")
     expect(rounds.get_by_role("button")).to_have_text(["Round 1recall", "Answer"])
     expect(drawer.locator(".spent strong")).to_have_text(number(second))
     rounds.get_by_role("button").first.click()
@@ -227,7 +227,7 @@ def test_a_body_that_was_deleted_is_not_shown(offline: App) -> None:
         assert api.delete(f"/api/conversations/{tab.conversation}/turns/{turns[0]['id']}").status_code in (202, 204)
     expect(tab.page.locator(".item", has_text="zebra")).to_have_count(0)  # and nothing moves any more
     drawer = open_drawer(tab)
-    expect(drawer).to_contain_text("Its body was deleted")
+    expect(drawer).to_contain_text("The request was deleted")
     expect(drawer).not_to_contain_text("zebra")
 
 

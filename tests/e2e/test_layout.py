@@ -52,7 +52,8 @@ STICKING_OUT = """root => {
 }"""
 
 STILL = """() => {
-    const moving = document.getAnimations().filter((one) => one.effect.getComputedTiming().endTime !== Infinity);
+    const isMoving = (one) => one.effect.getComputedTiming().endTime !== Infinity && one.animationName !== "run-out";
+    const moving = document.getAnimations().filter(isMoving);
     return Promise.allSettled(moving.map((one) => one.finished)).then(() => undefined);
 }"""
 

@@ -205,7 +205,7 @@ def test_rules_are_saved_and_say_what_they_mean(offline: App) -> None:
     save = tab.button("Save", panel)
     expect(save).to_be_disabled()
     expect(panel.get_by_label("After this many messages")).to_have_value("70")
-    panel.get_by_label("Keep nothing but summaries").check()
+    panel.get_by_label("Keep summaries only").check()
     expect(panel).to_contain_text("Deleted text cannot be restored.")
     panel.get_by_label("Delete the conversation after").select_option("A week")
     panel.get_by_label("Redact secrets").check()
@@ -221,7 +221,7 @@ def test_rules_are_saved_and_say_what_they_mean(offline: App) -> None:
         "compaction": {"trigger_turns": 70, "trigger_tokens": 5_000, "strategy": "rolling"},
     }
     assert info["ttl"] == 7 * 24 * 3600
-    expect(panel).to_contain_text("As it stands:")
+    expect(panel).to_contain_text("At the moment:")
     panel.get_by_label("Delete the conversation after").select_option("Never")
     tab.button("Undo changes", panel).click()
     expect(panel.get_by_label("Delete the conversation after")).to_have_value("604800")
