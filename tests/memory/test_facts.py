@@ -343,3 +343,8 @@ def test_takes_possessives_names_and_denials(text: str, fact: tuple[str, str, st
 
 def test_takes_nothing_from_the_speech_of_others() -> None:
     assert said('"I live in Tokyo", said the hero.') == []
+
+
+def test_a_place_ends_where_the_next_statement_begins() -> None:
+    found = said("I live in Berlin and I am allergic to peanuts.")
+    assert sorted(found) == [("ada", "is allergic to", "peanuts"), ("ada", "lives in", "Berlin")]

@@ -75,7 +75,9 @@ _LIST = (
 _A_BIT = re.compile(r"^(?:an?|some) (?:bit|little) (?:of )?|^(?:some|basic) (?=[A-Z])")
 _BETWEEN = re.compile(r",? (?:and|or) |, ")
 # A place, a date or a name may have a comma or a dot inside: "Portland, Oregon", "3 May 2024", "Dr. Okafor".
-_PROPER = r"(?P<object>(?-i:[A-Z])[\w.'’-]*(?:,? (?-i:[A-Z])[\w'’-]*| (?:of|de|la|the|and) (?-i:[A-Z])[\w'’-]*){0,4})"
+_PROPER = (
+    r"(?P<object>(?-i:[A-Z])[\w.'’-]*(?:,? (?-i:[A-Z])[\w'’-]*| (?:of|de|la|the|and) (?!I\b)(?-i:[A-Z])[\w'’-]*){0,4})"
+)
 _DATE = rf"(?P<object>[^.;:!?()\n]{{2,40}}?){_STOP}"
 _I_AM = r"\b(?:i'm|i am)(?: also| now| currently| really| still| severely| very| both)*"
 _I = r"\bi(?: also| now| currently| really| still| just| mostly| usually| absolutely)*"
