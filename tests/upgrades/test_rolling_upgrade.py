@@ -189,8 +189,14 @@ async def catalogue(postgres_database: str) -> AsyncIterator[Any]:
         yield connection
 
 
+READ_BY_NAME = {"facts", "facts_where"}
+
+
 async def test_every_function_of_the_release_is_still_called_in_the_same_way(catalogue: Any) -> None:
-    """With all of its parameters and with only those that it needs, by name; with exactly the same columns."""
+    """With all of its parameters and with only those that it needs, by name; with the same columns.
+
+    Only where the release reads single columns by name, there may be more of them.
+    """
     broken = {}
     for line in FUNCTIONS:
         name, parameters, optional, columns = line.split("|")
@@ -203,7 +209,7 @@ async def test_every_function_of_the_release_is_still_called_in_the_same_way(cat
                 broken[line] = str(problem)
                 continue
             found = ", ".join(f"{one.name} {one.type.name}" for one in statement.get_attributes())
-            if found != columns:
+            if found != columns and not (name in READ_BY_NAME and found.startswith(f"{columns}, ")):
                 broken[line] = found
     assert broken == {}
     assert len(FUNCTIONS) > 100

@@ -130,7 +130,7 @@ class PostgresRecall(EnginePart, RankingStore):
             "model": wanted.model,
             "asked": None if wanted.asked is None else _vector_text(wanted.asked),
         }
-        rows = await self.read("facts_found", scope, owner=where.owner, **args)
+        rows = await self.read("matching_facts", scope, owner=where.owner, **args)
         return [FoundFact(read_fact(row), _unpack_halves(row["floats"]).tobytes()) for row in rows]
 
     async def fact_vectors(self, scope: Scope, where: RecallScope, model: str) -> dict[str, bytes]:

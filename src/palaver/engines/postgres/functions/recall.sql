@@ -577,12 +577,13 @@ BEGIN
   RETURN NEXT;
 END $$;
 
--- facts_found: the valid facts of a large scope that may be the best for a question: the nearest by meaning, and the newest
+-- matching_facts: the valid facts of a large scope that may be the best for a question: the nearest by meaning, and the newest
 -- that contain one of its stems; each with its vector
-CREATE OR REPLACE FUNCTION palaver_api.facts_found(who jsonb, stems text[], most integer, model text DEFAULT NULL,
+CREATE OR REPLACE FUNCTION palaver_api.matching_facts(who jsonb, stems text[], most integer, model text DEFAULT NULL,
   asked text DEFAULT NULL, owner text DEFAULT NULL)
 RETURNS TABLE (id text, subject text, predicate text, object text, source_turn text, confidence double precision,
-  valid_from bigint, invalidated_at bigint, invalidated_by text, by text, created bigint, floats text)
+  valid_from bigint, invalidated_at bigint, invalidated_by text, by text, created bigint, valid_to bigint, learnt bigint,
+  floats text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, extensions, pg_temp
   SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
@@ -592,17 +593,18 @@ DECLARE
     FROM unnest(stems) AS s (stem));
 BEGIN
   RETURN QUERY WITH held AS MATERIALIZED (
-    SELECT f.* FROM looked_at(me, NULL, facts_found.owner) AS c JOIN facts f ON f.tenant = me.tenant AND f.cid = c.cid
+    SELECT f.* FROM looked_at(me, NULL, matching_facts.owner) AS c JOIN facts f ON f.tenant = me.tenant AND f.cid = c.cid
     WHERE f.invalidated_at IS NULL
   ), chosen AS (
-    (SELECT h.fid FROM held h WHERE h.model = facts_found.model
-       AND vector_dims(h.vector) = vector_dims(facts_found.asked::halfvec)
-     ORDER BY h.vector <#> facts_found.asked::halfvec LIMIT most)
+    (SELECT h.fid FROM held h WHERE h.model = matching_facts.model
+       AND vector_dims(h.vector) = vector_dims(matching_facts.asked::halfvec)
+     ORDER BY h.vector <#> matching_facts.asked::halfvec LIMIT most)
     UNION
     (SELECT h.fid FROM held h WHERE lower(h.subject || ' ' || h.predicate || ' ' || h.object) LIKE ANY (wanted)
      ORDER BY h.fid DESC LIMIT most)
   )
   SELECT h.id, h.subject, h.predicate, h.object, h.source_turn, h.confidence, h.valid_from, h.invalidated_at,
-    h.invalidated_by, h.by, h.created, packed(CASE WHEN h.model = facts_found.model THEN half_floats(h.vector) END)
-  FROM held h WHERE h.fid IN (SELECT c.fid FROM chosen c) ORDER BY h.fid;
+    h.invalidated_by, h.by, h.created, h.valid_to, h.learnt,
+    packed(CASE WHEN h.model = matching_facts.model THEN half_floats(h.vector) END)
+  FROM held h WHERE h.fid IN (SELECT c.fid FROM chosen c) AND fits(me.tenant, h.cid, 'fact/' || h.id) ORDER BY h.fid;
 END $$;

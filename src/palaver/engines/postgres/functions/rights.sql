@@ -4,9 +4,9 @@
 CREATE OR REPLACE VIEW palaver.function_rights AS
 SELECT f.name AS function, r.rights FROM (VALUES
   ('read', 'attachment attachment_records attachments branches candidates context_reading conversation conversations count_calls counter_bound derived_records
-    embedding_backlog event_records events fact_records fact_vectors facts facts_found find_damage
+    embedding_backlog event_records events fact_records fact_vectors facts find_damage
     facts_to_embed facts_where file_quotes file_text
-    find_conversation health history item_words items items_of_author kept_aside kept_file matches mismatched_rows missing_passages nearest next_job postings profile read_context reading recall_size requests seals
+    find_conversation health history item_words items items_of_author kept_aside kept_file matches matching_facts mismatched_rows missing_passages nearest next_job postings profile read_context reading recall_size requests seals
     search signed_in signed_in_scope some_vectors span speakers stats summaries tips to_embed to_index turn turn_records turns_numbered uncovered
     unindexed unread_files unsummarised usage vectors waiting_here whole whole_with_derived working_memory_records'),
   ('write', 'add_job announce append append_together attach blobs_deleted claim_job doomed_blobs drop_fact drop_items
