@@ -86,10 +86,12 @@ def _without_accents(text: str) -> str:
 def _clean(letter: str) -> str:
     """Return a space for white space, spaces around a Chinese character, and nothing for a control character."""
     code = ord(letter)
-    if letter in "\t\n\r" or letter.isspace():
+    if letter in "\t\n\r":
         return " "
     if code in (0, 0xFFFD) or unicodedata.category(letter) in ("Cc", "Cf", "Co"):
         return ""
+    if letter.isspace():
+        return " "
     return f" {letter} " if any(low <= code <= high for low, high in _CHINESE) else letter
 
 
