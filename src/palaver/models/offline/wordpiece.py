@@ -79,7 +79,7 @@ def _places(text: str, at: int) -> list[tuple[int, str]]:
 def _without_accents(text: str) -> str:
     if text.isascii():
         return text.lower()
-    text = "".join(_clean(letter) for letter in text)
+    text = "".join(_clean(letter) for letter in text).replace("Σ", "σ")  # letter by letter: not ς at the end of a word
     return "".join(one for one in unicodedata.normalize("NFD", text) if unicodedata.category(one) != "Mn").lower()
 
 
