@@ -3,7 +3,6 @@
 
 -- ---- facts over time -------------------------------------------------------------------------------------------------
 ALTER TABLE palaver.facts ADD COLUMN valid_to bigint;   -- when it stopped to hold
-DROP FUNCTION IF EXISTS palaver_api.facts_found(jsonb, text[], integer, text, text, text);  -- now `matching_facts`
 ALTER TABLE palaver.facts ADD COLUMN learnt bigint;     -- when it was said; facts from before have none
 
 -- ---- what is remembered of a subject ---------------------------------------------------------------------------------
