@@ -23,6 +23,7 @@ from palaver.model import Scope
 from palaver.server import jwt_keys
 from palaver.server.operations import COMPAT_OPERATIONS, REST_OPERATIONS
 from palaver.server.settings import ServerSettings, read_settings
+from tests.security.test_permissions import BODIES, PARAMETERS
 from tests.server.conftest import Running, events, ok, running
 from tests.server.processes import wait_until
 
@@ -64,14 +65,17 @@ def status(
 # ---- keys ----------------------------------------------------------------------------------------------------------
 
 
+class AnyName(dict[str, Any]):
+    """The names in a path: `x` for each that is not given."""
+
+    def __missing__(self, name: str) -> str:
+        return {"list": "goals", "index": "0"}.get(name, "x")
+
+
 def test_without_a_key_no_route_answers(guarded: Running) -> None:
     with guarded.client() as client:
         for face in (*REST_OPERATIONS, *COMPAT_OPERATIONS):
-            path = face.url.format(
-                conversation="x", turn="x", attachment="x", upload="x", fact="x", list="goals", index=0,
-                response="x", item="x", chat="x", model="x", completion="x",
-            )  # fmt: skip
-            refused = client.request(face.method, path)
+            refused = client.request(face.method, face.url.format_map(AnyName()))
             assert refused.status_code in (401, 429), face.name
             assert "www-authenticate" in refused.headers or refused.status_code == 429
 
@@ -111,36 +115,14 @@ def test_a_read_only_key_reads_and_nothing_else(guarded: Running) -> None:
     with guarded.client(full) as client:
         talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}))['id']}"
         turn = ok(client.post(f"{talk}/turns", json={"role": "user", "content": "x"}))["id"]
-    filled = {
-        "conversation": talk.rpartition("/")[2],
-        "turn": turn,
-        "attachment": "x",
-        "upload": "x",
-        "fact": "x",
-        "list": "goals",
-        "index": 0,
-    }
-    bodies: dict[str, Any] = {
-        "erase_user": {"user": "x"},
-        "verify_erasure": {"receipt": {}},
-        "append_turn": {"role": "user", "content": "x"},
-        "append_turns": {"turns": [{"role": "user", "content": "x"}]},
-        "write_chunk": {"n": 0, "text": "x"},
-        "add_note": {"text": "x"},
-        "correct_note": {"text": "x"},
-        "recall": {"query": "x"},
-        "generate": {"message": "x"},
-        "open_upload": {"filename": "x"},
-        "complete_upload": {"token": "x"},
-    }
-    reads = {"recall", "build_context", "verify", "create_ticket", "create_link"}
+    filled = AnyName(conversation=talk.rpartition("/")[2], turn=turn)
+    reads = {"recall", "recall_for_person", "build_context", "verify", "create_ticket", "create_link"}
     with guarded.client(reading) as client:
         for face in REST_OPERATIONS:
             if face.method == "GET" or face.name in reads:
                 continue
-            params = {"filename": "x"} if face.name == "upload_attachment" else {}
-            path = "/api" + face.path.format(**filled)
-            answer = client.request(face.method, path, json=bodies.get(face.name, {}), params=params)
+            path = "/api" + face.path.format_map(filled)
+            answer = client.request(face.method, path, json=BODIES.get(face.name, {}), params=PARAMETERS.get(face.name))
             assert answer.status_code == 403, (face.name, answer.text)
         assert ok(client.get(f"{talk}/turns"))["items"][0]["content"] == "x"
         assert client.post(f"{talk}/recall", json={"query": "x"}).status_code == 200

@@ -25,7 +25,7 @@ from palaver.core.validation import (
 )
 from palaver.errors import InvalidInput, TooLarge
 from palaver.memory.settings import check_settings, completed, describe_misplaced, misplaced
-from palaver.model import WRITE, ConversationInfo, Scope
+from palaver.model import WRITE, ConversationInfo, Scope, caller_level
 from palaver.ports.queries import ConversationChanges
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _clean_metadata(value: object) -> str | None:
     name = misplaced(value) if isinstance(value, Mapping) else None
     if name is not None:
         # A warning, not an error: metadata belongs to the application, which may use this name for something else.
-        warnings.warn(describe_misplaced(name), stacklevel=5)
+        warnings.warn(describe_misplaced(name), stacklevel=caller_level())
     return text
 
 

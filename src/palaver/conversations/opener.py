@@ -71,7 +71,8 @@ class Opening:
         if self._is_used:
             raise InvalidInput("store", "this call of palaver.open was used before: call it again for another store")
         self._is_used = True
-        if self._options.url.startswith(("http://", "https://")):
+        url: object = self._options.url  # anything that is not a text is refused below
+        if isinstance(url, str) and url.startswith(("http://", "https://")):
             return await _connect(self._options)
         manager = assemble_store(self._options, self._lifetime)
         store = await manager.__aenter__()
