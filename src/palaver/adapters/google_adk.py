@@ -73,7 +73,7 @@ class PalaverSessionService(BaseSessionService):
         stored = await super().append_event(session=session, event=event)  # also removes what is temporary
         try:
             await self._bridge.run(self._append(session, stored))
-        except BaseException:
+        except BaseException:  # re-raised: an event that was not stored must not stay in the session
             del session.events[before:]
             raise
         session.last_update_time = event.timestamp

@@ -73,7 +73,9 @@ class Opening:
         self._is_used = True
         url: object = self._options.url  # anything that is not a text is refused below
         if isinstance(url, str) and url.startswith(("http://", "https://")):
-            return await _connect(self._options)
+            remote = await _connect(self._options)
+            self._lifetime.manager = remote
+            return remote
         manager = assemble_store(self._options, self._lifetime)
         store = await manager.__aenter__()
         self._lifetime.manager = manager
@@ -95,7 +97,7 @@ async def _connect(options: StoreOptions) -> Store:
     transport = Transport(options.url, database.get("key") or database.get("token"), database.get("command_timeout"))
     try:
         return await RemoteStore.connect(transport)
-    except BaseException:
+    except BaseException:  # re-raised: nobody else closes it
         await transport.aclose()
         raise
 

@@ -8,7 +8,14 @@ import pytest
 
 import palaver
 import palaver.sync
-from palaver.errors import ConversationNotFound, EngineUnavailable, InvalidInput, PermissionDenied, TokenRefused
+from palaver.errors import (
+    ConversationNotFound,
+    EngineUnavailable,
+    InvalidInput,
+    PermissionDenied,
+    StoreClosed,
+    TokenRefused,
+)
 from palaver.generation.events import Answered, MessageStored
 from palaver.ports.models import TextDelta
 from palaver.server.settings import ServerSettings
@@ -99,3 +106,10 @@ async def test_the_memory_of_a_person(remote_server: Running) -> None:
         await person.drop(better)
         await person.forget()
         assert await person.facts() == []
+
+
+async def test_the_end_of_the_block_closes_the_connections(remote_server: Running) -> None:
+    async with palaver.open(remote_server.url, key=remote_server.key()) as store:
+        await store.stats()
+    with pytest.raises(StoreClosed):
+        await store.stats()

@@ -26,7 +26,7 @@ export function PersonPage() {
 function Off() {
   return (
     <p className="hint">
-      This server does not remember people across chats. Whoever runs it can turn that on with <code>palaver serve --person read-write</code> or <code>PALAVER_PERSON=read-write</code>.
+      This server does not remember people across chats. Its operator can turn that on with <code>palaver serve --person read-write</code> or <code>PALAVER_PERSON=read-write</code>.
     </p>
   );
 }

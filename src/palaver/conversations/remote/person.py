@@ -7,14 +7,13 @@ from typing import Any, NoReturn
 from urllib.parse import quote
 
 from palaver.conversations.remote import values
+from palaver.conversations.remote.conversation import MISSING
 from palaver.conversations.remote.transport import Transport
 from palaver.conversations.subjects import Subject
 from palaver.core.turn_options import Moment
 from palaver.core.validation import clean_name
 from palaver.errors import InvalidInput
 from palaver.model import Event, ItemStatus, MemoryItem, RecallHit, Verified
-
-SERVER_ONLY = "cannot be used with a store on a server"
 
 
 class RemotePerson(Subject):
@@ -53,7 +52,7 @@ class RemotePerson(Subject):
 
     async def profile(self, *, token_budget: int | None = None, as_of: Moment | None = None) -> str:
         if token_budget is not None or as_of is not None:
-            raise InvalidInput("token_budget" if as_of is None else "as_of", SERVER_ONLY)
+            raise InvalidInput("token_budget" if as_of is None else "as_of", MISSING)
         return str((await self._transport.get(self._path))["profile"])
 
     async def recall(self, query: str, *, k: int = 10) -> list[RecallHit]:
@@ -84,7 +83,7 @@ class RemotePerson(Subject):
         return int((await self._transport.post(f"{self._path}/learn", repeatable=True))["conversations"])
 
     async def share(self, *, readers: Iterable[str] = (), writers: Iterable[str] = ()) -> NoReturn:
-        raise InvalidInput("share", SERVER_ONLY)
+        raise InvalidInput("share", MISSING)
 
     async def consent(self, agreed: bool) -> None:
         await self._transport.request("PUT", f"{self._path}/consent", json={"agreed": agreed})
