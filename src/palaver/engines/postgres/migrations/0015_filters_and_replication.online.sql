@@ -1,0 +1,1 @@
+-- Each step runs on its own, after the migration. The code works before they have run.

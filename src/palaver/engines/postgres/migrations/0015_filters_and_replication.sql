@@ -1,0 +1,2 @@
+-- Schema for filters and for replication. Each part has a heading; tables are distributed where the others are
+-- (docs/scale-out.md).

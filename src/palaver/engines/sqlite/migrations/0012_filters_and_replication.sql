@@ -1,0 +1,1 @@
+-- Schema for filters and for replication. Each part has a heading.
