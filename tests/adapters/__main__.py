@@ -1,4 +1,4 @@
-"""`python -m tests.adapters`: run every test of the adapters, and write their table in docs/compatibility.md."""
+"""`python -m tests.adapters`: run every test of the adapters, and write their table in docs/reference/compatibility.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/compatibility.md"
+PAGE = ROOT / "docs/reference/compatibility.md"
 BEGIN, END = "<!-- adapters: written by make test-ecosystem -->", "<!-- end of adapters -->"
 # The adapter, the package that it is tested with, and its tests.
 ADAPTERS = (

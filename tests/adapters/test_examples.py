@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-PAGES = sorted((ROOT / "docs/adapters").glob("*.md"))
+PAGES = sorted((ROOT / "docs/how-to/adapters").glob("*.md"))
 OWN = {"palaver", "asyncio", "collections", "typing", "json", "os", "sys", "pathlib", "tempfile"}
 WITH_MODELS = "langgraph_agent.py"  # the embedder takes a second to load
 

@@ -1,4 +1,4 @@
-"""`python -m tests.clients`: run the scenarios of every client, and write the table in docs/compatibility.md.
+"""`python -m tests.clients`: run the scenarios of every client, and write the table in docs/reference/compatibility.md.
 
 A scenario that fails without a known reason fails the run; so does a known failure that passes.
 """

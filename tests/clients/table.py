@@ -1,4 +1,4 @@
-"""The table of clients in docs/compatibility.md, written from a run."""
+"""The table of clients in docs/reference/compatibility.md, written from a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from tests.clients.clients import Client, Outcome
 
-PAGE = "docs/compatibility.md"
+PAGE = "docs/reference/compatibility.md"
 BEGIN, END = "<!-- clients: written by make test-clients -->", "<!-- end of clients -->"
 
 

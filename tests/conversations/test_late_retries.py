@@ -1,4 +1,4 @@
-"""A late retry after the whole conversation was deleted: the ways to refuse it that docs/retention.md names."""
+"""A late retry after the whole conversation was deleted: the ways to refuse it that docs/how-to/retention.md names."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "ARCHITECTURE.md").read_text()
-# `conversations/append.py` is a file of the package; `tests/crash` and `docs/decisions.md` are paths of the repository.
+# `conversations/append.py` is a file of the package; `tests/crash` is a path of the repository.
 NAMED = re.compile(r"`((?:[a-z_]+/)+[a-z_]*(?:\.py|\.md)?|[a-z_]+\.py)`")
 
 

@@ -1,4 +1,4 @@
-"""Every Python block in the README and in docs/ runs."""
+"""The documentation: its code runs, its links lead somewhere, and its pages say whom they are for."""
 
 from __future__ import annotations
 
@@ -13,8 +13,18 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-CODE = {page.name: "\n".join(BLOCK.findall(page.read_text())) for page in PAGES if BLOCK.search(page.read_text())}
+NOT_RUN = re.compile(r"^```py$", re.MULTILINE)
+REASON = re.compile(r"^<!-- not run: .{10,} -->\n```py$", re.MULTILINE)
+NUMBER_NOT_RUN = 19  # blocks that no test can run; each has its reason in a comment above it
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PROSE_PAGES = [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "llms.txt"))]
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+CODE = {name_of(page): "\n".join(BLOCK.findall(page.read_text())) for page in PAGES if BLOCK.search(page.read_text())}
 # Pages of one topic share an interpreter and what they import: the SDKs, the database driver, or only the library.
 TOPICS = {
     "models": lambda code: "generate" in code or "anthropic" in code,
@@ -24,7 +34,7 @@ TOPICS = {
 # Runs each page as a program of its own, in a folder of its own, and prints what went wrong as JSON.
 RUNNER = """
 import json, os, sys, traceback, types
-problems = {}
+problems, start = {}, os.getcwd()
 for name, code in json.load(sys.stdin).items():
     os.makedirs(name)
     os.chdir(name)
@@ -33,7 +43,7 @@ for name, code in json.load(sys.stdin).items():
         exec(compile(code, name, "exec"), vars(page))
     except BaseException:
         problems[name] = traceback.format_exc()
-    os.chdir("..")
+    os.chdir(start)
 print(json.dumps({"problems": problems}), file=sys.stderr)
 """
 
@@ -65,11 +75,34 @@ def test_documented_code_runs(
             assert name not in problems, problems[name]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_that_does_not_run_is_counted_and_has_a_reason() -> None:
+    texts = [page.read_text() for page in PAGES]
+    assert sum(len(NOT_RUN.findall(text)) for text in texts) == NUMBER_NOT_RUN
+    assert sum(len(REASON.findall(text)) for text in texts) == NUMBER_NOT_RUN
+
+
+# Links
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors of the page's headings, as the site and the repository page make them."""
+    titles = re.findall(r"^#+ (.+)$", without_code(page.read_text()), re.MULTILINE)
+    bare = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title) for title in titles]
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in bare}
+
+
+@pytest.mark.parametrize("page", PROSE_PAGES, ids=name_of)
 def test_links_inside_the_project_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
-        if not target.startswith(("http:", "https:")):
-            assert (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", without_code(page.read_text())):
+        if target.startswith(("http:", "https:")):
+            continue
+        path = page.parent / target if target else page
+        assert path.exists(), target
+        assert not anchor or anchor in anchors_of(path), f"{target}#{anchor}"
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -1,4 +1,4 @@
-"""docs/library.md names what there is, as it is: its tables are compared with the code."""
+"""docs/reference/library.md names what there is, as it is: its tables are compared with the code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from palaver.generation.options import DECIDED, OWN_OPTIONS
 from palaver.recall import service
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "library.md").read_text()
+PAGE = (DOCS / "reference" / "library.md").read_text()
 ROW = re.compile(r"^\| (.+?) \|(.*)\|$", re.MULTILINE)
 CODE = re.compile(r"`([^`]+)`")
 
@@ -80,7 +80,7 @@ def test_every_option_of_generate_and_of_a_context_is_there() -> None:
     told = [name for first, _ in ROW.findall(options) for name in CODE.findall(first)]
     assert sorted(told) == sorted(OWN_OPTIONS)
     assert all(name in section("Conversation") for name in DECIDED)
-    context = (DOCS / "context.md").read_text().split("## Options")[1]
+    context = (DOCS / "explanation" / "context.md").read_text().split("## Options")[1]
     told = [name for first, _ in ROW.findall(context) for name in CODE.findall(first)]
     assert sorted(told) == sorted(OPTIONS)
 

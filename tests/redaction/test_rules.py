@@ -27,7 +27,7 @@ from palaver.redaction.scan import ODD_LETTERS, WINDOW, RuleRedactor, _touches_p
 from palaver.redaction.stream import STREAM_WORD, Openings, StreamRedactor, is_quiet
 from tests.support.examples import examples
 
-DOC = Path(__file__).parents[2] / "docs" / "redaction.md"
+DOC = Path(__file__).parents[2] / "docs" / "how-to" / "redaction.md"
 RULES = RuleRedactor()
 SECOND_HASH = "2292d71b0ebb3088437660059edc82a03f40853304ef0aa83da9921ba2a310cf"
 
@@ -45,7 +45,7 @@ def clean(text: str) -> str:
 def test_the_tables_in_the_documentation_are_what_the_samples_give() -> None:
     for samples in (SAMPLES, read_samples(SECOND)):
         table = quality_table(samples, RULES)
-        assert table in DOC.read_text("utf-8"), f"docs/redaction.md should have this table:\n\n{table}"
+        assert table in DOC.read_text("utf-8"), f"docs/how-to/redaction.md should have this table:\n\n{table}"
 
 
 def test_the_examples_in_the_documentation_run() -> None:

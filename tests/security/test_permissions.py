@@ -441,7 +441,7 @@ def on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def _page_rows() -> list[str]:
-    """The rows of docs/permissions.md, from the table."""
+    """The rows of docs/reference/permissions.md, from the table."""
     rows = []
     for operation in OPERATIONS:
         needs = needs_of(operation)
@@ -454,5 +454,5 @@ def _page_rows() -> list[str]:
 
 
 def test_the_page_has_the_table() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "permissions.md").read_text().splitlines()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "permissions.md").read_text().splitlines()
     assert [line for line in page if line.startswith(("| `", "| MCP"))] == _page_rows()

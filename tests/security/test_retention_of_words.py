@@ -146,5 +146,5 @@ async def test_full_retention_keeps_sentences(opened: Opener) -> None:
 
 
 def test_the_page_says_what_a_model_may_tell() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "retention.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "retention.md").read_text()
     assert "A summary that a model wrote" in page

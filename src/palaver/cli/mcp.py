@@ -22,7 +22,7 @@ AllowSystem = Annotated[bool, typer.Option("--allow-system", help="Let the assis
 async def mcp(call: Call, allow_forget: AllowForget = False, allow_system: AllowSystem = False) -> None:
     """Serve MCP over stdin and stdout: memory for an assistant on this machine, in one file, without a key.
 
-    An assistant starts it by itself; docs/mcp.md has the line for each of the common ones.
+    An assistant starts it by itself; docs/how-to/mcp.md has the line for each of the common ones.
 
     Examples:
 

@@ -25,7 +25,7 @@ Host = Annotated[str | None, typer.Option(help="Where to listen. Beyond loopback
 Port = Annotated[int | None, typer.Option(min=0, max=65_535, help="Port; default 8484.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; more than one needs Postgres.")]
 Model = Annotated[str | None, typer.Option(help="Model: openai:MODEL, anthropic:MODEL, … Default: offline.")]
-Config = Annotated[str | None, typer.Option(metavar="FILE", help="A TOML file; see docs/server.md.")]
+Config = Annotated[str | None, typer.Option(metavar="FILE", help="A TOML file; see docs/how-to/server.md.")]
 Open = Annotated[bool, typer.Option("--open", help="Show the web app in a browser, where there is one.")]
 Auth = Annotated[bool, typer.Option("--require-auth", help="Ask for a key or a JWT also on loopback.")]
 

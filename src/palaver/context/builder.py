@@ -69,7 +69,7 @@ if TYPE_CHECKING:  # numpy is imported when something is recalled, not when a st
 log = logging.getLogger("palaver.context")  # types and ids only
 
 CANDIDATES, CHOICE = 400, 2  # recall offers at most 400 turns, and at most twice what would fill the budget
-FLOOR = 0.1  # the least relevance of a recalled turn, unless the caller sets another: docs/recall.md
+FLOOR = 0.1  # the least relevance of a recalled turn, unless the caller sets another: docs/explanation/recall.md
 STANDING = 20  # standing instructions that it offers in addition
 PAGE, MOST_BACK = 200, 10_000  # turns per read, and in all, before a question that lies far back
 MOST_UNSUMMARISED = 200  # turns that are read before the tail because they have no summary yet

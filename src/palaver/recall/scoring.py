@@ -31,7 +31,7 @@ FEW_LENGTHS = 4  # turns of a side: fewer say little about how it writes, and th
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weights of the parts of a score; docs/recall.md has the measurements behind them."""
+    """The weights of the parts of a score; docs/explanation/recall.md has the measurements behind them."""
 
     lexical: float = 1.0
     dense: float = 1.0

@@ -49,7 +49,7 @@ def empty_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def distributed(empty_cluster: Cluster) -> Cluster:
-    """The scratch database, migrated and distributed as docs/scale-out.md says."""
+    """The scratch database, migrated and distributed as docs/how-to/scale-out.md says."""
     run("migrate", "--db", empty_cluster.url)
     told = run("migrate", "--distribute", "citus", "--db", empty_cluster.url).output
     assert "distributing palaver.turns" in told

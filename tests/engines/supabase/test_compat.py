@@ -24,7 +24,7 @@ from palaver.errors import EngineError
 from tests.engines.supabase.conftest import OldProject
 from tests.engines.supabase.test_real_project import use_tables
 
-PAGE = Path(__file__).parents[3] / "docs" / "chat-memory.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "chat-memory.md"
 PIXEL = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
 IMAGE = {
     "dataUrl": "data:image/png;base64," + b64encode(PIXEL).decode(),

@@ -24,7 +24,7 @@ VERSIONS = {"@modelcontextprotocol/conformance": "0.2.0-alpha.12", "@modelcontex
 REVISIONS = ("2025-11-25", "2026-07-28")
 SECONDS = 240
 
-# Scenarios that do not apply, with the reason. docs/mcp.md has the same list.
+# Scenarios that do not apply, with the reason. docs/how-to/mcp.md has the same list.
 TASKS = "the tasks extension: no tool of ours runs longer than its call"
 WITHOUT: dict[str, str] = dict.fromkeys(
     (

@@ -30,9 +30,9 @@ def test_every_scenario_that_applies_passes(tmp_path: Path, revision: str) -> No
 
 
 def test_the_page_names_what_does_not_apply() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "mcp.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "mcp.md").read_text()
     assert TASKS in page
-    assert all(name.startswith("tasks-") for name in WITHOUT), "say it in docs/mcp.md too"
+    assert all(name.startswith("tasks-") for name in WITHOUT), "say it in docs/how-to/mcp.md too"
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ async def test_every_tool_says_what_it_is_takes_and_answers(client: Calls) -> No
 
 
 def test_the_page_names_every_tool_and_address() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "mcp.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "mcp.md").read_text()
     assert [face.name for face in TOOLS if f"`{face.name}`" not in page] == []
     assert [uri for uri in resources.TEMPLATES if f"`{uri}`" not in page] == []
 

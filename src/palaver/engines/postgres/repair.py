@@ -112,7 +112,7 @@ class PostgresRepair(PostgresMemory):
         return len(found)
 
     async def repair_database(self) -> list[Damage]:
-        return []  # pages and indexes are the server's own business: see docs/operations.md
+        return []  # pages and indexes are the server's own business: see docs/how-to/operations.md
 
     async def rows_kept_aside(self, tenant: str | None = None) -> list[Damage]:
         found = []

@@ -82,7 +82,7 @@ def _translate_errors(path: str) -> Iterator[None]:
 
 def _error_for(status: str, code: str, path: str) -> PalaverError:
     if status == "404" and "bucket" in code:
-        return EngineError(f"the project has no bucket {BUCKET!r}: see docs/supabase.md")
+        return EngineError(f"the project has no bucket {BUCKET!r}: see docs/how-to/supabase.md")
     if status == "404" or code == "not_found":
         return AttachmentNotFound(path)
     if status in ("401", "403"):

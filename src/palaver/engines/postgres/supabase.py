@@ -137,7 +137,7 @@ class SupabaseEngine(PostgresEngine):
             raise
         except PermissionDenied:
             raise TokenRefused(
-                "the token has no tenant, an empty subject, or not the right to read: see docs/supabase.md"
+                "the token has no tenant, an empty subject, or not the right to read: see docs/how-to/supabase.md"
             ) from None
         except EngineError as problem:
             if problem.sqlstate != DENIED or engine.is_service:

@@ -152,7 +152,7 @@ def _error_for(code: str, message: str) -> PalaverError:
         return TokenRefused(REJECTED[code])
     if code in ("PGRST106", "PGRST202"):
         why = "does not expose the schema palaver_api, or lacks the functions of this version"
-        return SchemaMissing(f"the project {why} ({code}): see docs/supabase.md")
+        return SchemaMissing(f"the project {why} ({code}): see docs/how-to/supabase.md")
     if code in ("", "401"):  # the gateway, not the database
         return EngineError("the project rejected the API key")
     if code.startswith("PGRST0") or code == "429" or (code.isdigit() and len(code) == 3 and code >= "500"):

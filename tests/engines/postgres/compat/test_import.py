@@ -314,7 +314,7 @@ INSERT INTO hal_conversation_working_memory_before VALUES ('acme/shop', 'pm', 'A
   '{No coffee}', '{Green tea}', '{They like tea}', '{Which tea?}', '{"SKU": "a thing to sell"}', '{Ada}',
   '2025-01-02 00:00:00+00', 8);
 """
-PAGE = Path(__file__).parents[4] / "docs" / "moving-in.md"
+PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "tables.md"
 
 
 async def test_hals_tables_come_back_as_they_were(postgres_database: str, postgres_url: str) -> None:

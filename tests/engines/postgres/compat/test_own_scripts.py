@@ -1,4 +1,4 @@
-"""The SQL scripts of the older programs, run again where their tables are views (docs/moving-in.md)."""
+"""The SQL scripts of the older programs, run again where their tables are views (docs/how-to/tables.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from palaver.engines.postgres import compat
 from tests.engines.postgres.compat.conftest import Opener
 
-PAGE = Path(__file__).parents[4] / "docs" / "moving-in.md"
+PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "tables.md"
 SECTION = "### Running the program's own SQL again"
 # Tables as those scripts create them; without the statements that the page says to leave out.
 SCRIPTS = {

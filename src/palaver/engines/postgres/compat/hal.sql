@@ -9,7 +9,7 @@ DECLARE name text;
 BEGIN
   FOREACH name IN ARRAY ARRAY['messages', 'summaries', 'working_memory'] LOOP
     IF EXISTS (SELECT 1 FROM pg_class WHERE oid = to_regclass('public.hal_conversation_' || name) AND relkind <> 'v') THEN
-      RAISE EXCEPTION 'public.hal_conversation_% is a table: rename it, then import it (docs/moving-in.md)', name;
+      RAISE EXCEPTION 'public.hal_conversation_% is a table: rename it, then import it (docs/how-to/tables.md)', name;
     END IF;
   END LOOP;
 END $$;

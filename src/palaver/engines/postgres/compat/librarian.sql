@@ -4,7 +4,7 @@
 DO $$
 BEGIN
   IF EXISTS (SELECT 1 FROM pg_class WHERE oid = to_regclass('public.conversation_messages') AND relkind <> 'v') THEN
-    RAISE EXCEPTION 'public.conversation_messages is a table: rename it, then import it (docs/moving-in.md)';
+    RAISE EXCEPTION 'public.conversation_messages is a table: rename it, then import it (docs/how-to/tables.md)';
   END IF;
 END $$;
 
