@@ -3,7 +3,8 @@
 With `--errors` it also lists the texts that the rules get wrong.
 
 `samples.jsonl` is the set that the rules were made with. `second_samples.jsonl` was written before the rules were last
-changed, and no rule was changed to fit one of its texts; docs/how-to/redaction.md has the first result and the one after it.
+changed, and no rule was changed to fit one of its texts; docs/how-to/redaction.md has the first result and the
+one after it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m tests.adapters`: run every test of the adapters, and write their table in docs/reference/compatibility.md."""
+"""`python -m tests.adapters`: run the tests of the adapters; write their table in docs/reference/compatibility.md."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Scores depend on the conversation: in some, every turn resembles every question. The signals here do not: how near the
 best turn is beyond what turns of this scope are to each other, which part of the question's words the scope knows, and
-whether the question refers to the conversation or to people in it. docs/explanation/recall.md has the fit and its figures.
+whether the question refers to the conversation or to people in it. The fit and its figures
+are in docs/explanation/recall.md.
 """
 
 from __future__ import annotations

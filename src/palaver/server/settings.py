@@ -104,7 +104,7 @@ class ServerSettings:
     extractor_model: str | None = None  # proposes notes and facts; default: the conversation's model; none: rules
     person: str = "auto"  # off, read or read-write; auto: read-write on loopback without keys, else off
     model_calls_per_day: int = CALLS_PER_DAY  # of background work, per conversation; 0: none
-    budgets: Mapping[str, Any] = field(default_factory=dict)  # of every tenant, user and key; see docs/how-to/budgets.md
+    budgets: Mapping[str, Any] = field(default_factory=dict)  # of every tenant, user and key: docs/how-to/budgets.md
 
     @property
     def on_loopback(self) -> bool:

@@ -1,7 +1,7 @@
 """Creates and upgrades the schema: plain SQL that also runs in an SQL editor.
 
-Code of earlier versions keeps working while and after this runs: CONTRIBUTING.md has the rules, docs/how-to/upgrading.md the
-order of an upgrade.
+Code of earlier versions keeps working while and after this runs: CONTRIBUTING.md has the rules,
+docs/how-to/upgrading.md the order of an upgrade.
 """
 
 from __future__ import annotations
