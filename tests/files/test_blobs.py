@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 from datetime import UTC, datetime
 from errno import ENOSPC
 from pathlib import Path
 
 import httpx
 import pytest
-from obstore.exceptions import GenericError
 
 import palaver
 from palaver.conversations.internals import components_of
 from palaver.core import validation
 from palaver.errors import AttachmentNotFound, EngineError, EngineUnavailable, FileRefused, InvalidInput, TooLarge
-from palaver.files.storage import FolderBlobs, _translate_errors, open_blobs
+from palaver.files.folder import FolderBlobs, translate_errors
+from palaver.files.storage import open_blobs
 from palaver.ports.blobs import Blobs
 from palaver.testing.fakes import FakeClock
 from tests.files.bucket import PATIENCE, bucket, endpoint  # noqa: F401
@@ -73,10 +75,40 @@ async def test_a_bucket_that_is_not_there_or_out_of_reach_is_told_without_its_ad
     assert "127.0.0.1" not in str(problem.value)
 
 
-@pytest.mark.parametrize("problem", [GenericError("Unable to write (os error 28)"), OSError(ENOSPC, "No space left")])
-def test_a_full_disk_is_told_as_one(problem: Exception) -> None:
-    with pytest.raises(palaver.DatabaseFull, match="no space left"), _translate_errors("a/b"):
-        raise problem
+def test_a_full_disk_is_reported_as_one() -> None:
+    with pytest.raises(palaver.DatabaseFull, match="no space left"), translate_errors("a/b", written=True):
+        raise OSError(ENOSPC, "No space left")
+
+
+async def test_writers_and_deleters_of_one_folder_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """The last file of a folder takes the folder with it, while others are about to write into it."""
+    blobs = FolderBlobs(tmp_path)
+
+    async def write_and_delete(name: str) -> None:
+        for _ in range(20):
+            await blobs.put(f"ada/talk/{name}", b"x")
+            await blobs.delete(f"ada/talk/{name}")
+
+    await asyncio.gather(*(write_and_delete(name) for name in "abcd"))
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_path_through_a_file_and_an_empty_range_are_refused(tmp_path: Path) -> None:
+    blobs = FolderBlobs(tmp_path)
+    await blobs.put("ada/x", b"0123456789")
+    with pytest.raises(EngineUnavailable):
+        await blobs.put("ada/x/y", b"z")
+    with pytest.raises(AttachmentNotFound):
+        await blobs.get("ada/x/y")
+    with pytest.raises(InvalidInput, match="range"):
+        await blobs.get_range("ada/x", 5, 5)
+    assert await blobs.get_range("ada/x", 8, 20) == b"89"
+
+
+def test_a_bucket_without_its_extra_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)  # as if it were not installed
+    with pytest.raises(palaver.MissingExtra, match=r'pip install "palaver\[s3\]"'):
+        open_blobs("s3://files")
 
 
 async def test_what_a_killed_writer_left_half_written_is_removed(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ EXTRAS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "local": ("faster recall by meaning, offline", ("onnxruntime", "tokenizers")),
     "postgres": ("databases on Postgres", ("asyncpg",)),
     "supabase": ("databases on Supabase", ("supabase",)),
+    "s3": ("files in a bucket", ("obstore",)),
     "openai": ("models with OpenAI's interface", ("openai",)),
     "anthropic": ("Anthropic's models", ("anthropic",)),
     "mcp": ("the MCP server", ("mcp",)),

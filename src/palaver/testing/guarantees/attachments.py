@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from palaver.conversations.conversation import Conversation
 from palaver.errors import AttachmentNotFound, ConversationGone, FileRefused, InvalidInput, TooLarge
-from palaver.files.storage import FolderBlobs
+from palaver.files.folder import FolderBlobs
 from palaver.model import Attachment, File, Image, Scope, Turn
 from palaver.testing.fakes import FakeClock
 from palaver.testing.kit import Database, guarantee, refused
