@@ -13,6 +13,7 @@ from palaver.cli import (
     branches,
     budgets,
     chat,
+    demo,
     doctor,
     erasures,
     eval,
@@ -58,6 +59,7 @@ __all__ = [
     "branches",
     "budgets",
     "chat",
+    "demo",
     "doctor",
     "erasures",
     "eval",
@@ -92,10 +94,10 @@ __all__ = [
 
 # Order of the help page: commands for beginners first.
 ORDER = (
-    "chat", "serve", "mcp", "hook", "ls", "show", "search", "branches", "attachments", "attachment", "append", "attach",
-    "rename", "settings", "explain", "requests", "recall", "eval", "summaries", "compact", "memory", "facts", "person",
-    "tail", "audit", "export", "import", "backup", "restore", "forget", "reset", "erase-user", "verify", "stats",
-    "doctor", "migrate", "sweep", "archive", "worker", "reindex",
+    "demo", "chat", "serve", "mcp", "hook", "ls", "show", "search", "branches", "attachments", "attachment", "append",
+    "attach", "rename", "settings", "explain", "requests", "recall", "eval", "summaries", "compact", "memory", "facts",
+    "person", "tail", "audit", "export", "import", "backup", "restore", "forget", "reset", "erase-user", "verify",
+    "stats", "doctor", "migrate", "sweep", "archive", "worker", "reindex",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda one: ORDER.index(one.name or ""))
 
