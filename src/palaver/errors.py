@@ -77,7 +77,7 @@ class PalaverError(Exception):
             "error": type(self).__name__,
         }
         if isinstance(self, EngineError):  # its text may contain a path of the machine
-            return {**body, "detail": type(self).__doc__ or ""}
+            return {**body, "detail": summary_of(type(self))}
         fields = {name: getattr(self, name) for name in SENT if getattr(self, name, None) is not None}
         if isinstance(self, StreamSealed):
             fields["turn_status"] = self.status
@@ -86,7 +86,10 @@ class PalaverError(Exception):
 
 
 class InvalidInput(PalaverError, ValueError):
-    """An argument is invalid. `field` names it, `problem` says what is wrong with it."""
+    """An argument is invalid. `field` names it, `problem` says what is wrong with it.
+
+    Way out: Correct the argument that `field` names.
+    """
 
     def __init__(self, field: str, problem: str) -> None:
         self.field, self.problem = field, problem
@@ -94,7 +97,10 @@ class InvalidInput(PalaverError, ValueError):
 
 
 class TooLarge(InvalidInput):
-    """A value is over its limit. `size` and `limit` are in `unit`."""
+    """A value is over its limit. `size` and `limit` are in `unit`.
+
+    Way out: Send less: `size` and `limit` say by how much.
+    """
 
     def __init__(self, field: str, *, size: int, limit: int, unit: str) -> None:
         self.size, self.limit, self.unit = size, limit, unit
@@ -102,7 +108,10 @@ class TooLarge(InvalidInput):
 
 
 class NotRedacted(InvalidInput):
-    """A text for a redacted conversation holds a secret or personal data of this `kind`, and was not redacted."""
+    """A text for a redacted conversation holds a secret or personal data of this `kind`, and was not redacted.
+
+    Way out: Write through the library or the server, which redact. Only SQL that bypasses them gets this error.
+    """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -111,7 +120,10 @@ class NotRedacted(InvalidInput):
 
 
 class FileRefused(InvalidInput):
-    """A file is refused. `media_type` is the type of its bytes, or the claimed one, if it is known."""
+    """A file is refused. `media_type` is the type of its bytes, or the claimed one, if it is known.
+
+    Way out: Send a file of an allowed type, with the name and type of its bytes.
+    """
 
     def __init__(self, field: str, problem: str, *, media_type: str | None) -> None:
         self.media_type = media_type
@@ -119,7 +131,10 @@ class FileRefused(InvalidInput):
 
 
 class BudgetTooSmall(InvalidInput):
-    """A context cannot fit its budget: what must be in it needs `needed` of `budget` `unit`."""
+    """A context cannot fit its budget: what must be in it needs `needed` of `budget` `unit`.
+
+    Way out: Give a budget of `needed` or more, or a shorter message.
+    """
 
     def __init__(self, what: str, *, needed: int, budget: int, unit: str) -> None:
         self.needed, self.budget, self.unit = needed, budget, unit
@@ -127,11 +142,17 @@ class BudgetTooSmall(InvalidInput):
 
 
 class NotFound(PalaverError, LookupError):
-    """It does not exist, or the scope cannot see it."""
+    """It does not exist, or the scope cannot see it.
+
+    Way out: Check the id, and the tenant and user of the store.
+    """
 
 
 class ConversationNotFound(NotFound):
-    """No conversation with this id or key is visible to the scope."""
+    """No conversation with this id or key is visible to the scope.
+
+    Way out: Check tenant, user and owner. `store.conversation(key)` creates one.
+    """
 
     def __init__(self, conversation: str, hint: str = "") -> None:
         self.conversation = conversation
@@ -139,7 +160,10 @@ class ConversationNotFound(NotFound):
 
 
 class TurnNotFound(NotFound):
-    """The conversation has no turn with this id."""
+    """The conversation has no turn with this id.
+
+    Way out: Use a turn of this conversation.
+    """
 
     def __init__(self, turn: str) -> None:
         self.turn = turn
@@ -147,7 +171,10 @@ class TurnNotFound(NotFound):
 
 
 class AttachmentNotFound(NotFound):
-    """The conversation has no attachment with this id."""
+    """The conversation has no attachment with this id.
+
+    Way out: Attach the file again: it was swept, or it belongs to another turn.
+    """
 
     def __init__(self, attachment: str) -> None:
         self.attachment = attachment
@@ -155,7 +182,10 @@ class AttachmentNotFound(NotFound):
 
 
 class SubjectNotFound(NotFound):
-    """No subject of this kind and name is visible to the scope, or it has no item with this id."""
+    """No subject of this kind and name is visible to the scope, or it has no item with this id.
+
+    Way out: Check `kind`, `subject` and `item`.
+    """
 
     def __init__(self, kind: str, subject: str, item: str | None = None) -> None:
         self.kind, self.subject, self.item = kind, subject, item
@@ -163,11 +193,17 @@ class SubjectNotFound(NotFound):
 
 
 class Gone(NotFound):
-    """Deleted for good. Over HTTP this is 410, not 404."""
+    """Deleted for good. Over HTTP this is 410, not 404.
+
+    Way out: Nothing brings it back.
+    """
 
 
 class ConversationGone(Gone):
-    """The conversation was deleted."""
+    """The conversation was deleted.
+
+    Way out: `store.conversation(key)` starts a new one.
+    """
 
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
@@ -175,7 +211,10 @@ class ConversationGone(Gone):
 
 
 class TurnGone(Gone):
-    """The turn was forgotten."""
+    """The turn was forgotten.
+
+    Way out: Send the message under a new idempotency key, if it is meant again.
+    """
 
     def __init__(self, turn: str) -> None:
         self.turn = turn
@@ -183,11 +222,17 @@ class TurnGone(Gone):
 
 
 class Conflict(PalaverError):
-    """Another writer was first. Nothing was written: read again, then decide."""
+    """Another writer was first. Nothing was written: read again, then decide.
+
+    Way out: Read again, then decide.
+    """
 
 
 class AppendConflict(Conflict):
-    """`expected_seq` is not the next sequence number: another turn was stored first."""
+    """`expected_seq` is not the next sequence number: another turn was stored first.
+
+    Way out: Read the turns from `expected` on, then decide.
+    """
 
     def __init__(self, *, expected: int, found: int) -> None:
         self.expected, self.found = expected, found
@@ -197,7 +242,10 @@ class AppendConflict(Conflict):
 
 
 class UpdateConflict(Conflict):
-    """The conversation has changed since it was read. `expected` and `found` are microseconds since 1970."""
+    """The conversation has changed since it was read. `expected` and `found` are microseconds since 1970.
+
+    Way out: Call `refresh`, then decide.
+    """
 
     def __init__(self, *, expected: int, found: int) -> None:
         self.expected, self.found = expected, found
@@ -205,7 +253,10 @@ class UpdateConflict(Conflict):
 
 
 class SettingsConflict(Conflict):
-    """The conversation exists already, and a setting that was given for it has another value. `field` names it."""
+    """The conversation exists already, and a setting that was given for it has another value. `field` names it.
+
+    Way out: Call `update(settings=…)`, or open the conversation without settings.
+    """
 
     def __init__(self, conversation: str, field: str) -> None:
         self.conversation, self.field = conversation, field
@@ -216,7 +267,10 @@ class SettingsConflict(Conflict):
 
 
 class IdempotencyConflict(Conflict):
-    """The `idempotency_key` was used before, for `turn`, with other content."""
+    """The `idempotency_key` was used before, for `turn`, with other content.
+
+    Way out: Use a new key for another message.
+    """
 
     def __init__(self, turn: str) -> None:
         self.turn = turn
@@ -224,7 +278,10 @@ class IdempotencyConflict(Conflict):
 
 
 class TurnSuperseded(Conflict):
-    """The turn to replace was replaced already, by turn `by`."""
+    """The turn to replace was replaced already, by turn `by`.
+
+    Way out: Replace the turn `by` instead.
+    """
 
     def __init__(self, turn: str, *, by: str | None) -> None:
         self.turn, self.by = turn, by
@@ -232,7 +289,10 @@ class TurnSuperseded(Conflict):
 
 
 class StreamSealed(Conflict):
-    """The streamed turn was committed or aborted already; `status` says which."""
+    """The streamed turn was committed or aborted already; `status` says which.
+
+    Way out: Open another stream; `status` says how this one ended.
+    """
 
     def __init__(self, turn: str, status: str) -> None:
         self.turn, self.status = turn, status
@@ -240,7 +300,10 @@ class StreamSealed(Conflict):
 
 
 class StreamMoved(Conflict):
-    """The commit of a streamed turn does not have all of its text."""
+    """The commit of a streamed turn does not have all of its text.
+
+    Way out: Commit again: another chunk arrived before the commit.
+    """
 
     def __init__(self, turn: str) -> None:
         self.turn = turn
@@ -251,6 +314,8 @@ class ConversationBusy(Conflict):
     """Another question of this conversation is being answered, and its settings refuse a second one.
 
     Also raised while a long conversation is being reset, which takes a moment.
+
+    Way out: Ask again after the current answer. `settings={"simultaneous": …}` decides what happens.
     """
 
     def __init__(self, conversation: str, problem: str = "") -> None:
@@ -261,7 +326,10 @@ class ConversationBusy(Conflict):
 
 
 class QueueTimeout(ConversationBusy):
-    """A question waited `waited` seconds behind `ahead` others. It is stored: `generate(question=…)` asks it again."""
+    """A question waited `waited` seconds behind `ahead` others. It is stored: `generate(question=…)` asks it again.
+
+    Way out: The question is stored: call `generate(question=…)` later.
+    """
 
     def __init__(self, conversation: str, *, waited: float, ahead: int) -> None:
         self.waited, self.ahead = waited, ahead
@@ -270,7 +338,10 @@ class QueueTimeout(ConversationBusy):
 
 
 class AlreadyImported(Conflict):
-    """The conversation exists already, with another history."""
+    """The conversation exists already, with another history.
+
+    Way out: Import into another database or tenant.
+    """
 
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
@@ -288,7 +359,10 @@ NEEDED_FOR = {
 
 
 class PermissionDenied(PalaverError):
-    """The scope does not have the right `right`. `detail` says how a caller of the server gets it."""
+    """The scope does not have the right `right`. `detail` says how a caller of the server gets it.
+
+    Way out: Use a scope or a key with the right that `right` names.
+    """
 
     def __init__(self, right: str) -> None:
         self.right = right
@@ -300,7 +374,10 @@ class PermissionDenied(PalaverError):
 
 
 class TokenRefused(PermissionDenied):
-    """The token is missing, expired or invalid. Nothing was read or written: sign in again, then retry."""
+    """The token is missing, expired or invalid. Nothing was read or written: sign in again, then retry.
+
+    Way out: Sign in again.
+    """
 
     def __init__(self, problem: str) -> None:
         self.right, self.problem = "signed in", problem
@@ -312,6 +389,8 @@ class BudgetExceeded(PalaverError):
 
     `kind` says whose budget it is: the `tenant`'s, the `user`'s or the `key`'s; `measure` and `period` what it limits.
     `retry_after` has the seconds until the period ends.
+
+    Way out: Wait `retry_after` seconds, or raise the budget that `kind`, `measure` and `period` name.
     """
 
     def __init__(
@@ -324,11 +403,17 @@ class BudgetExceeded(PalaverError):
 
 
 class CostBudgetExceeded(BudgetExceeded):
-    """A budget of money does not allow a call."""
+    """A budget of money does not allow a call.
+
+    Way out: Wait for the next period, or raise the budget.
+    """
 
 
 class PriceUnknown(CostBudgetExceeded):
-    """A budget of money holds, and `model` has no price, so that nobody knows what a call costs."""
+    """A budget of money holds, and `model` has no price, so that nobody knows what a call costs.
+
+    Way out: Set the `price` of `model` in `models=`.
+    """
 
     def __init__(self, kind: str, model: str) -> None:
         self.model = model
@@ -339,7 +424,10 @@ class PriceUnknown(CostBudgetExceeded):
 
 
 class StorageBudgetExceeded(BudgetExceeded):
-    """A budget of bytes or conversations does not allow to store more. Deleting makes room."""
+    """A budget of bytes or conversations does not allow to store more. Deleting makes room.
+
+    Way out: Delete something, or raise the budget.
+    """
 
 
 def budget_of(kind: str) -> str:
@@ -348,7 +436,10 @@ def budget_of(kind: str) -> str:
 
 
 class VerificationFailed(PalaverError):
-    """The log and the rows of a conversation disagree. `row` is the first bad row."""
+    """The log and the rows of a conversation disagree. `row` is the first bad row.
+
+    Way out: The row `row` was changed outside of Palaver: compare it with a backup.
+    """
 
     def __init__(self, conversation: str, row: str, problem: str) -> None:
         self.conversation, self.row, self.problem = conversation, row, problem
@@ -359,6 +450,8 @@ class ScrubPending(PalaverError):
     """The rows are deleted; old bytes remain in the WAL until another reader closes its transaction.
 
     `cause` is set where it is not a reader but the database that failed: "the disk is full", for example.
+
+    Way out: Nothing to do: the last bytes go when the other reader ends, or when a full disk (`cause`) has space again.
     """
 
     def __init__(self, cause: str | None = None) -> None:
@@ -371,7 +464,10 @@ class ScrubPending(PalaverError):
 
 
 class MissingExtra(PalaverError, ImportError):
-    """An optional dependency is not installed. `extra` is the extra that has it."""
+    """An optional dependency is not installed. `extra` is the extra that has it.
+
+    Way out: `pip install "palaver[…]"` with the extra that `extra` names.
+    """
 
     def __init__(self, extra: str, what: str, *, also: tuple[str, ...] = ()) -> None:
         self.extra = extra
@@ -380,7 +476,10 @@ class MissingExtra(PalaverError, ImportError):
 
 
 class ModelError(PalaverError):
-    """A call of a model failed. `status` is the HTTP status, if there was one. The message never quotes the service."""
+    """A call of a model failed. `status` is the HTTP status, if there was one. The message never quotes the service.
+
+    Way out: Look at `status`, which is the provider's.
+    """
 
     def __init__(self, model: str, problem: str, *, status: int | None = None) -> None:
         self.model, self.problem, self.status = model, problem, status
@@ -388,11 +487,17 @@ class ModelError(PalaverError):
 
 
 class ModelUnavailable(ModelError):
-    """The service cannot answer now: retry later. Memory work is retried by itself."""
+    """The service cannot answer now: retry later. Memory work is retried by itself.
+
+    Way out: Try again later.
+    """
 
 
 class RateLimited(ModelUnavailable):
-    """The service takes no more requests now. `retry_after` is in seconds, if it says how long."""
+    """The service takes no more requests now. `retry_after` is in seconds, if it says how long.
+
+    Way out: Try again after `retry_after` seconds, if it is set.
+    """
 
     def __init__(self, model: str, *, retry_after: float | None = None, status: int | None = 429) -> None:
         self.retry_after = retry_after
@@ -401,40 +506,61 @@ class RateLimited(ModelUnavailable):
 
 
 class ModelRefused(ModelError):
-    """The service refused the request; a retry would be refused, too."""
+    """The service refused the request; a retry would be refused, too.
+
+    Way out: Check the key, the model's name and the settings. Another try gives the same result.
+    """
 
 
 class ContextTooLong(ModelRefused):
-    """The prompt has more tokens than the model can read."""
+    """The prompt has more tokens than the model can read.
+
+    Way out: Use a smaller `token_budget`, or set `window` in `models=`.
+    """
 
     def __init__(self, model: str, *, status: int | None = None) -> None:
         super().__init__(model, "cannot read so much: use a smaller token_budget", status=status)
 
 
 class PreviousResponseMissing(ModelRefused):
-    """The service does not know the response that was to be continued."""
+    """The service does not know the response that was to be continued.
+
+    Way out: Nothing to do: `generate` asks again with the whole context.
+    """
 
     def __init__(self, model: str, *, status: int | None = None) -> None:
         super().__init__(model, "does not know the answer that was to be continued", status=status)
 
 
 class BadModelResponse(ModelError):
-    """The response is incomplete or malformed. The part that was read is kept as an aborted turn."""
+    """The response is incomplete or malformed. The part that was read is kept as an aborted turn.
+
+    Way out: Ask again. The text so far is kept as an aborted turn.
+    """
 
 
 class WrongEventLoop(PalaverError, RuntimeError):
-    """The store belongs to another event loop, or no asyncio loop is running here. The message says what to do."""
+    """The store belongs to another event loop, or no asyncio loop is running here. The message says what to do.
+
+    Way out: Open one store per event loop; without asyncio, use `palaver.sync`.
+    """
 
 
 class StoreClosed(PalaverError):
-    """The store is closed, or this process is a fork of the one that opened it."""
+    """The store is closed, or this process is a fork of the one that opened it.
+
+    Way out: Use the store inside the block of `palaver.open`.
+    """
 
     def __init__(self) -> None:
         super().__init__("the store is closed; open the database again")
 
 
 class EngineError(PalaverError):
-    """The database failed. The message never quotes data. `sqlstate` is the error code of Postgres, if there is one."""
+    """The database failed. The message never quotes data. `sqlstate` is the error code of Postgres, if there is one.
+
+    Way out: Look at the server's log; `sqlstate` is Postgres's code.
+    """
 
     sqlstate: str | None = None
 
@@ -443,17 +569,25 @@ class EngineUnavailable(EngineError):
     """The database is busy, locked or unreachable. The call may be retried.
 
     With `connection_lost`, it is not known whether the call was carried out.
+
+    Way out: Try again; repeat an append with the same idempotency key.
     """
 
     connection_lost: bool = False
 
 
 class SchemaMissing(EngineError):
-    """The database has no Palaver schema. `palaver migrate` creates it."""
+    """The database has no Palaver schema. `palaver migrate` creates it.
+
+    Way out: Run `palaver migrate`, or open the store with `migrate_url=`.
+    """
 
 
 class DatabaseTooNew(EngineError):
-    """The database has schema `found`; this version of Palaver knows schemas up to `known`."""
+    """The database has schema `found`; this version of Palaver knows schemas up to `known`.
+
+    Way out: Upgrade Palaver.
+    """
 
     def __init__(self, *, found: int, known: int) -> None:
         self.found, self.known = found, known
@@ -463,11 +597,17 @@ class DatabaseTooNew(EngineError):
 
 
 class DatabaseCorrupt(EngineError):
-    """The file is damaged. Restore a backup, or try `palaver doctor`."""
+    """The file is damaged. Restore a backup, or try `palaver doctor`.
+
+    Way out: Run `palaver doctor`, and restore a backup.
+    """
 
 
 class RowUnreadable(DatabaseCorrupt):
-    """A row was damaged and cannot be read. `conversation` is its id, if it is known."""
+    """A row was damaged and cannot be read. `conversation` is its id, if it is known.
+
+    Way out: Run `palaver verify`, which lists the changed rows. The other rows can be read.
+    """
 
     def __init__(self, row: str, conversation: str | None = None) -> None:
         self.row, self.conversation = row, conversation
@@ -479,15 +619,24 @@ class RowUnreadable(DatabaseCorrupt):
 
 
 class DatabaseReadOnly(EngineError):
-    """The file or its folder cannot be written."""
+    """The file or its folder cannot be written.
+
+    Way out: Let this process write to the file and its folder.
+    """
 
 
 class DatabaseFull(EngineError):
-    """No space left. Nothing was written."""
+    """No space left. Nothing was written.
+
+    Way out: Make room. Nothing was written.
+    """
 
 
 class FilesNotConfigured(EngineError):
-    """No location for files is set: the option `files` (PALAVER_FILES) must name a shared folder or a bucket."""
+    """No location for files is set: the option `files` (PALAVER_FILES) must name a shared folder or a bucket.
+
+    Way out: Set `files=`: a database server has no default location for files.
+    """
 
     setting = "files"
 
@@ -499,7 +648,10 @@ class FilesNotConfigured(EngineError):
 
 
 class NotADatabase(EngineError):
-    """The file is not a SQLite database. It was not changed."""
+    """The file is not a SQLite database. It was not changed.
+
+    Way out: Name another file. This one was left alone.
+    """
 
 
 # ---- over HTTP -----------------------------------------------------------------------------------------------------
@@ -572,6 +724,11 @@ SENT = ("field", "size", "limit", "unit", "needed", "budget", "expected", "found
          "conversation", "attachment", "model", "row", "media_type", "waited", "ahead",
          "kind", "measure", "period", "used", "retry_after")  # fmt: skip
 PROBLEM_TYPE = "urn:palaver:problem:"
+
+
+def summary_of(kind: type[BaseException]) -> str:
+    """Return the first paragraph of the docstring of an error, without the way out."""
+    return (kind.__doc__ or "").partition("\n\n")[0]
 
 
 def _http(error: PalaverError) -> tuple[int, str]:

@@ -9,7 +9,14 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from palaver.errors import AttachmentNotFound, ConversationNotFound, PalaverError, PermissionDenied, TurnNotFound
+from palaver.errors import (
+    AttachmentNotFound,
+    ConversationNotFound,
+    PalaverError,
+    PermissionDenied,
+    TurnNotFound,
+    summary_of,
+)
 
 if TYPE_CHECKING:  # rich is loaded by the commands that draw something, not by --help of a script
     from rich.console import Console
@@ -62,7 +69,7 @@ def _message(problem: Exception) -> str:
         return f"{problem.strerror}: {problem.filename}" if problem.filename else problem.strerror
     if hasattr(problem, "format_message"):  # a usage error, which names its option only there
         return str(problem.format_message())
-    return str(problem) or type(problem).__doc__ or type(problem).__name__
+    return str(problem) or summary_of(type(problem)) or type(problem).__name__
 
 
 # ---- JSON ----------------------------------------------------------------------------------------------------------

@@ -38,69 +38,69 @@ PASSED_ON = "PALAVER_SERVE_SETTINGS"  # from `palaver serve` to its workers
 class ServerSettings:
     """Settings of the server. Times are in seconds, sizes in bytes. The defaults are restrictive."""
 
-    url: str = DEFAULT_URL
-    host: str = "127.0.0.1"
-    port: int = PORT
-    workers: int = 1
+    url: str = DEFAULT_URL  # the database
+    host: str = "127.0.0.1"  # the address to listen on; beyond loopback callers need a key or a token
+    port: int = PORT  # the port to listen on
+    workers: int = 1  # processes; more than one needs Postgres
     files: str | None = None  # a folder, or s3://bucket/prefix?endpoint=…; default: next to the database file
     tenant: str = "default"  # the tenant of a caller without a key, on loopback
     # authentication
-    require_auth: bool = False
-    jwt_secret: str | None = field(default=None, repr=False)
+    require_auth: bool = False  # whether callers need a key or a token on loopback, too
+    jwt_secret: str | None = field(default=None, repr=False)  # verifies tokens that are signed with HS256
     jwks: str | None = None  # a URL, or the path of a file
-    jwt_audience: str = "authenticated"
-    jwt_issuer: str | None = None
-    jwt_tenant_claim: str = "tenant"
+    jwt_audience: str = "authenticated"  # the audience that tokens must name
+    jwt_issuer: str | None = None  # the issuer that tokens must name; None: any
+    jwt_tenant_claim: str = "tenant"  # the claim with the tenant
     jwt_tenant: str | None = None  # for tokens without that claim; None: they are rejected
     hosts: tuple[str, ...] = ()  # further names of this server, for the Host header
     origins: tuple[str, ...] = ()  # further origins whose pages may call it
     public_url: str | None = None  # as callers see it behind a proxy: https://chat.example.org
     # limits
-    max_body: int = 16 * MEGABYTE
-    max_upload: int = 51 * MEGABYTE
-    body_seconds: float = 30.0
+    max_body: int = 16 * MEGABYTE  # of a request
+    max_upload: int = 51 * MEGABYTE  # of a request with a file
+    body_seconds: float = 30.0  # for the bytes of a request
     upload_seconds: float = 600.0  # for the bytes of a file
-    request_seconds: float = 60.0
-    answer_seconds: float = 600.0
+    request_seconds: float = 60.0  # until the reply to a request without a model begins
+    answer_seconds: float = 600.0  # until an answer of a model begins
     rate: float = 50.0  # requests per second per caller; 0: no limit
-    burst: int = 200
+    burst: int = 200  # requests at once per caller
     failed_login_rate: float = 5.0  # per second per address; 0: no limit
-    failed_login_burst: int = 30
+    failed_login_burst: int = 30  # failed logins at once per address
     max_streams: int = 100  # open live streams per caller and process; no limit on loopback without a key
     max_feeds: int = 100  # conversations of one multiplexed stream
-    heartbeat: float = 15.0
-    ticket_seconds: float = 60.0
-    ticket_secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
+    heartbeat: float = 15.0  # between two signs of life of a live stream
+    ticket_seconds: float = 60.0  # for which a ticket for a live stream is valid
+    ticket_secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)  # of tickets, links, uploads
     shutdown_seconds: float = 10.0  # from SIGTERM to the exit
     drain_seconds: float = 1.0  # for which the socket listens at least, after SIGTERM; half of shutdown_seconds at most
     interrupted_answers: str = "keep"  # what was said so far; or ask_again: another process answers again
-    stream_lease: float = STREAM_LEASE
+    stream_lease: float = STREAM_LEASE  # of silence after which the writer of a stream is considered dead
     # operations
     log_format: str = "text"  # or json, one object per line
-    log_level: str = "info"
-    metrics_token: str | None = field(default=None, repr=False)
+    log_level: str = "info"  # debug, info, warning or error
+    metrics_token: str | None = field(default=None, repr=False)  # to read /metrics where callers need keys
     telemetry: bool = False  # export spans and metrics by OTLP; the OTEL_… variables say where to
     ready_lag: float = 600.0  # how far background work may lag while the server is ready; 0: any
     # MCP
     mcp_forget: bool = False  # whether assistants may delete
     mcp_system: bool = False  # whether assistants may store system turns
     # the log
-    audit_key: str | None = field(default=None, repr=False)
-    seal_every: float = 60.0
+    audit_key: str | None = field(default=None, repr=False)  # signs the seals of the log
+    seal_every: float = 60.0  # between two seals
     # retention
     sweep_every: float = SWEEP_EVERY  # 0: never
     retention_minutes: float | None = None  # None: turns are kept
     # models
-    embedder: str = "auto"
-    model: str | None = None
+    embedder: str = "auto"  # local, minilm, openai:MODEL or none; auto: local where it is installed
+    model: str | None = None  # the default model, such as openai:gpt-5; None: offline
     any_model: bool = False  # whether callers may name models that are not configured here
     provider_fields: tuple[str, ...] = ()  # further fields of /v1 requests that are passed to the provider
-    models: Mapping[str, Any] = field(default_factory=dict)
+    models: Mapping[str, Any] = field(default_factory=dict)  # names for models: docs/how-to/answers.md
     models_file: str | None = None  # for models that administrators add; default: next to an SQLite file
     model_hosts: tuple[str, ...] = ()  # further hosts that the base URL of an added model may name
-    agents: Mapping[str, Any] = field(default_factory=dict)
-    workspaces: Mapping[str, Any] = field(default_factory=dict)
-    generate: Mapping[str, Any] = field(default_factory=dict)
+    agents: Mapping[str, Any] = field(default_factory=dict)  # agents by name: docs/how-to/several-agents.md
+    workspaces: Mapping[str, Any] = field(default_factory=dict)  # the model and context of each workspace
+    generate: Mapping[str, Any] = field(default_factory=dict)  # defaults of generate: GenerateSettings
     extractor_model: str | None = None  # proposes notes and facts; default: the conversation's model; none: rules
     person: str = "auto"  # off, read or read-write; auto: read-write on loopback without keys, else off
     model_calls_per_day: int = CALLS_PER_DAY  # of background work, per conversation; 0: none

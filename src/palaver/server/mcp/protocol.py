@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 import palaver
 from palaver.conversations.store import Store
-from palaver.errors import EngineError, NotFound, PalaverError
+from palaver.errors import EngineError, NotFound, PalaverError, summary_of
 from palaver.model import READ, SYSTEM
 from palaver.server import wire
 from palaver.server.live.channel import ChannelHub
@@ -137,7 +137,7 @@ async def _translate_errors(ctx: SdkContext, call_next: Any) -> Any:
 
 def describe_error(problem: PalaverError) -> str:
     """Return the text of an error, without paths of this machine."""
-    return (type(problem).__doc__ or "") if isinstance(problem, EngineError) else str(problem.to_problem()["detail"])
+    return summary_of(type(problem)) if isinstance(problem, EngineError) else str(problem.to_problem()["detail"])
 
 
 # ---- tools ---------------------------------------------------------------------------------------------------------
