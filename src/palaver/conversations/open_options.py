@@ -67,7 +67,8 @@ class FileOptions(TypedDict, total=False):
 class StreamTimes(TypedDict, total=False):
     """Times of streamed turns in seconds.
 
-    - `lease`: a stream whose writer is silent for this long is aborted (30).
+    - `lease`: a stream whose writer is silent for this long is aborted, and a background job whose worker is silent
+      for this long is given to another worker (30).
     - `flush`: text is on disk at most this long after it was written (0.25).
     """
 

@@ -57,6 +57,7 @@ from palaver.redaction.lazy import LazyRedactor
 from palaver.telemetry import Meter
 
 AUTO_EMBEDDER = "local"
+SHORTEST_JOB_LEASE = 1.0  # seconds: a worker renews it three times in that time
 _log = logging.getLogger("palaver.files")
 
 
@@ -111,6 +112,7 @@ def _make_components(connected: _Connected, options: StoreOptions, lifetime: Lif
     person = clean_person_options(memory.get("person"))
     meter, redactor = options.telemetry.get("meter") or Meter(), LazyRedactor(memory.get("redactor"))
     is_open = not isinstance(engine, TokenEngine) or engine.is_service
+    lease = clean_seconds("stream_lease", options.streams.get("lease", STREAM_LEASE))
     budgets = Budgets(engine, clock, clean_options(options.budgets), meter, is_on=is_open)
     return Components(
         engine=engine,
@@ -139,6 +141,7 @@ def _make_components(connected: _Connected, options: StoreOptions, lifetime: Lif
             budgets=budgets,
             meter=meter,
             files=None if isinstance(connected.blobs, UnsetBlobs) else Files(engine, connected.blobs),
+            lease_seconds=max(lease, SHORTEST_JOB_LEASE),
         ),
         generation=connected.generation,
         redactor=redactor,
@@ -146,7 +149,7 @@ def _make_components(connected: _Connected, options: StoreOptions, lifetime: Lif
         held_back=HeldBackStreams(redactor),
         meter=meter,
         lifetime=lifetime,
-        stream_lease=clean_seconds("stream_lease", options.streams.get("lease", STREAM_LEASE)),
+        stream_lease=lease,
         stream_flush=clean_seconds("stream_flush", options.streams.get("flush", STREAM_FLUSH)),
     )
 

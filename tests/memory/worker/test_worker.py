@@ -14,7 +14,7 @@ import palaver
 from palaver import Store
 from palaver.conversations.internals import engine_of, worker_of
 from palaver.memory.worker.jobs import JOBS
-from palaver.memory.worker.loop import LEASE
+from palaver.memory.worker.loop import LEASE_SECONDS
 from palaver.memory.worker.services import TRIES, JobServices
 from palaver.memory.worker.throttle import BackgroundThrottle, CooperativePause
 from palaver.ports.jobs import JOB_KINDS, Job
@@ -25,6 +25,7 @@ from tests.support.memory import Gate, Watched, spans, talk_on, traces, url
 pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 
 SECRET = "zqvblxkmtrwp"
+LEASE = round(LEASE_SECONDS * 1_000_000)
 
 
 async def outbox(store: Store) -> list[dict[str, Any]]:
@@ -63,6 +64,22 @@ async def test_the_job_of_a_worker_that_died_is_taken_over_when_its_lease_ends(t
         await store.settle()
         assert spans(await talk.summaries()) == [(0, 25)]
         assert await outbox(store) == []
+
+
+async def test_after_a_kill_the_next_worker_waits_no_longer_than_the_lease_that_was_configured(tmp_path: Path) -> None:
+    clock, gate = FakeClock(), Gate()
+    options: Any = {"embedder": None, "summarizer": gate, "worker": False, "clock": clock, "stream_lease": 5}
+    async with palaver.open(url(tmp_path), **options) as store:
+        await talk_on(await store.conversation(), 60)
+        await engine_of(store).index_all()
+        dying = asyncio.create_task(worker_of(store).drain())
+        await gate.asked.wait()
+        clock.advance(4)
+        assert await engine_of(store).claim_job(1, None, ["compact"]) is None
+        clock.advance(1)
+        assert await engine_of(store).claim_job(1, None, ["compact"]) is not None
+        dying.cancel()
+        await asyncio.wait([dying])
 
 
 async def test_a_worker_that_was_thought_dead_undoes_nothing(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from palaver.memory.worker.services import TRIES, JobServices, log
 from palaver.model import Fact, Scope
 from palaver.ports.jobs import Job
 
-LEASE = 120_000_000  # microseconds
+LEASE_SECONDS = 30.0  # renewed three times in it; after a kill, the next worker waits this long for the job
 FIRST_DELAY, LAST_DELAY = 1_000_000, 60_000_000  # microseconds: 1, 2, 4, 8 … seconds
 FILES = "files"  # the kind of the jobs that read files
 CHECK_SECONDS = 3_600.0
@@ -43,11 +43,16 @@ class Worker(JobServices):
 
     jobs: Mapping[str, Handler] = field(default_factory=lambda: JOBS)
     check_seconds: float = CHECK_SECONDS  # between two looks for derived rows that are missing
+    lease_seconds: float = LEASE_SECONDS
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of jobs that this worker claims."""
         return tuple(kind for kind in self.jobs if kind != FILES or self.files is not None)
+
+    @property
+    def _lease(self) -> int:
+        return round(self.lease_seconds * 1_000_000)
 
     async def run(self) -> None:
         """Run jobs until cancelled: at once when the queue signals one, and every second in any case."""
@@ -136,7 +141,7 @@ class Worker(JobServices):
 
     async def _claim(self, tenant: str | None) -> Job | None:
         """Claim a job. If this task is cancelled while the claim is under way, the job is released."""
-        claim = asyncio.ensure_future(self.engine.claim_job(LEASE, tenant, self.kinds))
+        claim = asyncio.ensure_future(self.engine.claim_job(self._lease, tenant, self.kinds))
         try:
             return await asyncio.shield(claim)
         except asyncio.CancelledError:
@@ -149,9 +154,9 @@ class Worker(JobServices):
     async def _keep_lease(self, job: Job) -> None:
         """Renew the lease until cancelled, so that no other worker starts the job while a slow model is at work."""
         while True:
-            await asyncio.sleep(LEASE / 3_000_000)
+            await asyncio.sleep(self.lease_seconds / 3)
             try:
-                await self.engine.renew_job(job, LEASE)
+                await self.engine.renew_job(job, self._lease)
             except EngineError:
                 pass  # there are two more tries before the lease ends
 
