@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from os import environ
 from pathlib import Path
 
 import pytest
+import typer
+
+from palaver.cli import app
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -109,3 +114,28 @@ def test_every_page_is_in_the_navigation() -> None:
     listed = re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text().partition("nav:")[2])
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
     assert sorted(listed) == sorted(pages)
+
+
+# Commands
+
+
+def commands_in(text: str) -> Iterator[list[str]]:
+    """The words of every `palaver` command in the console blocks of a page."""
+    for block in re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            found = re.search(r"(?:^|[|&;] *|\w+=\S+ )palaver ([^|&;>#]*)", line.strip())
+            if found:
+                yield shlex.split(found[1])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_and_their_options_exist(page: Path) -> None:
+    top = typer.main.get_command(app)
+    for words in commands_in(page.read_text()):
+        command = top
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]  # type: ignore[attr-defined]
+        known = {name for one in [*command.params, *top.params] for name in [*one.opts, *one.secondary_opts]}
+        options = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert command is not top or not words or words[0].startswith("--"), words
+        assert options <= known | {"--help", "--version"}, options - known
