@@ -239,7 +239,7 @@ async def restore_file(
     """
     found = await asyncio.to_thread(read_backup, backup)
     if found.engine != "sqlite":
-        raise InvalidInput("backup", "is one of Postgres: use pg_restore, then `palaver verify`: docs/how-to/backups.md")
+        raise InvalidInput("backup", "is of Postgres: use pg_restore, then `palaver verify`: docs/how-to/backups.md")
     there = [one for one in (target, files, *_journals(target)) if one.exists()]
     if there and not force:
         raise InvalidInput("db", f"{there[0]} is there already: --force moves it aside")
