@@ -20,7 +20,7 @@ CLIENTS_READY := $(CLIENTS)/newest/.ready $(CLIENTS)/openai-2/.ready
 
 AGAIN := $(MAKE) --no-print-directory again  # under a name of its own, so that `make -n test` runs nothing
 
-.PHONY: help run web test quick again test-clients test-ecosystem postgres citus supabase pgbouncer chromium firefox screenshots lint format metrics bench \
+.PHONY: help run web test quick again typescript test-clients test-ecosystem postgres citus supabase pgbouncer chromium firefox screenshots lint format metrics bench \
         bench-smoke docs soak crash replication properties plans clean
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo "make web     build the web app (make run and make test do it when it is needed)"
 	@echo "make test    the tests"
 	@echo "make quick   the tests that need no Postgres, browser, server or other process"
+	@echo "make typescript  build and test the TypeScript package"
 	@echo "make test-clients  scenarios of SDKs, frameworks and generated clients; writes their table"
 	@echo "make test-ecosystem  the adapters with every framework; writes their table"
 	@echo "make postgres URL=postgresql://…  the tests of the Postgres engine, on that server"
@@ -90,6 +91,11 @@ $(ECOSYSTEM)/.ready: pyproject.toml
 
 test-ecosystem: $(ECOSYSTEM)/.ready
 	$(ECOSYSTEM)/bin/python -m tests.adapters -n 2
+
+typescript: $(READY)
+	$(BIN)/python -m tools.openapi_document clients/typescript/openapi.json
+	cd clients/typescript && npm ci --ignore-scripts && npm run build
+	$(BIN)/python -m pytest tests/clients/test_typescript.py
 
 test-clients: $(READY) $(CLIENTS_READY)
 	PALAVER_CLIENTS=$(CLIENTS) $(BIN)/python -m tests.clients

@@ -1,7 +1,8 @@
 """The model behind the server of the scenarios: what it says depends on the prompt alone, in each provider's format.
 
 Scenarios run in other processes and cannot script it, so their messages say what they want:
-`Say X`, `Count to N`, `Fail with N`, `Fail once`, `the weather in X`, `Hand over`, `as JSON`, `What did I say?`.
+`Say X`, `Spell X`, `Count to N`, `Fail with N`, `Fail once`, `the weather in X`, `Hand over`, `as JSON`,
+`What did I say?`.
 """
 
 from __future__ import annotations
@@ -120,5 +121,6 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (r"Fail with (\d+)", lambda _, __, found: Fail(int(found[1]), kind="invalid_request_error")),
     (r"Fail once", _fail_once),
     (r"What did I say", lambda _, prompt, __: Say("You said: " + " | ".join(prompt.said[:-1]))),
+    (r"Spell (.+)", lambda _, __, found: Say(list(found[1]), pause=PAUSE)),
     (r"Say (.+)", lambda _, __, found: Say(found[1])),
 )

