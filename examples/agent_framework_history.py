@@ -1,4 +1,10 @@
-"""Microsoft Agent Framework with history in Palaver. Needs `pip install palaver[agent-framework]` and no model."""
+"""Microsoft Agent Framework with history in Palaver.
+
+    pip install "palaver[agent-framework]"
+    python examples/agent_framework_history.py
+
+It needs no model.
+"""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,10 @@
-"""Anthropic's memory tool over note files. Needs `pip install palaver[anthropic]`; no model is asked here."""
+"""Anthropic's memory tool over note files.
+
+    pip install "palaver[anthropic]"
+    python examples/anthropic_memory.py
+
+No model is asked here.
+"""
 
 import palaver
 from palaver.adapters.anthropic_memory import PalaverMemoryTool

@@ -1,4 +1,10 @@
-"""Google ADK with sessions and memory in Palaver. Needs `pip install palaver[google-adk]`; the agent needs no model."""
+"""Google ADK with sessions and memory in Palaver.
+
+    pip install "palaver[google-adk]"
+    python examples/google_adk_runner.py
+
+The agent needs no model.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,8 @@
-"""LangChain: a conversation as message history, and recall as a retriever. Needs `pip install palaver[langchain]`."""
+"""LangChain: a conversation as message history, and recall as a retriever.
+
+pip install "palaver[langchain]"
+python examples/langchain_history.py
+"""
 
 from langchain_core.messages import AIMessage, HumanMessage
 

@@ -1,4 +1,8 @@
-"""A LangGraph graph whose threads and memories are in one SQLite file. Needs `pip install palaver[langgraph]`."""
+"""A LangGraph graph whose threads and memories are in one SQLite file.
+
+pip install "palaver[langgraph]"
+python examples/langgraph_agent.py
+"""
 
 import asyncio
 from typing import Annotated, TypedDict

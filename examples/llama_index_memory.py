@@ -1,4 +1,8 @@
-"""LlamaIndex memory over a conversation, with a block that recalls. Needs `pip install palaver[llama-index]`."""
+"""LlamaIndex memory over a conversation, with a block that recalls.
+
+pip install "palaver[llama-index]"
+python examples/llama_index_memory.py
+"""
 
 import asyncio
 

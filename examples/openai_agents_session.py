@@ -1,4 +1,10 @@
-"""The OpenAI Agents SDK with a session in Palaver. Needs `pip install palaver[openai-agents]` and no model."""
+"""The OpenAI Agents SDK with a session in Palaver.
+
+    pip install "palaver[openai-agents]"
+    python examples/openai_agents_session.py
+
+It needs no model.
+"""
 
 import asyncio
 

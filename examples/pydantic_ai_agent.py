@@ -1,4 +1,10 @@
-"""Pydantic AI with contexts of Palaver. Needs `pip install palaver[pydantic-ai]`; the model is a function."""
+"""Pydantic AI with contexts of Palaver.
+
+    pip install "palaver[pydantic-ai]"
+    python examples/pydantic_ai_agent.py
+
+The model is a function.
+"""
 
 import asyncio
 

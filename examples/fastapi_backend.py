@@ -1,0 +1,73 @@
+"""A chat backend with FastAPI: two routes, a streamed answer, and each user sees their own conversations.
+
+    pip install "palaver[server]"
+    python examples/fastapi_backend.py           # serves on http://127.0.0.1:8000/docs
+    python examples/fastapi_backend.py --try     # sends itself two messages and ends (needs httpx)
+
+No key is needed: without a model, answers are quotes of earlier turns. With one, write model="openai:gpt-5".
+"""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+from fastapi import Depends, FastAPI, Header
+from fastapi.responses import StreamingResponse
+
+import palaver
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """One store serves the whole process."""
+    async with palaver.open("sqlite:///fastapi.db") as app.state.store:
+        yield
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+def signed_in_user(x_user: Annotated[str, Header()]) -> palaver.Scope:
+    """Replace this by your own login: whoever is signed in acts in a scope of their own."""
+    return palaver.Scope("default", x_user)
+
+
+User = Annotated[palaver.Scope, Depends(signed_in_user)]
+
+
+@app.post("/chats/{name}/messages")
+async def answer(name: str, message: str, user: User) -> StreamingResponse:
+    talk = await app.state.store.scoped(user).conversation(name)
+
+    async def words() -> AsyncIterator[str]:
+        async for event in talk.generate_stream(message):  # the question is stored before the first word
+            if isinstance(event, palaver.TextDelta):
+                yield event.text
+
+    return StreamingResponse(words(), media_type="text/plain; charset=utf-8")
+
+
+@app.get("/chats/{name}")
+async def history(name: str, user: User) -> list[dict[str, str]]:
+    talk = await app.state.store.scoped(user).conversation(name)
+    return [{"role": turn.role, "text": turn.text} for turn in await talk.history()]
+
+
+def try_it() -> None:
+    from fastapi.testclient import TestClient
+
+    with TestClient(app, headers={"X-User": "ada"}) as client:
+        for message in ("I'm allergic to peanuts.", "What am I allergic to?"):
+            print(client.post("/chats/dinner/messages", params={"message": message}).text)
+        print(len(client.get("/chats/dinner").json()), "turns are stored")
+        print(client.get("/chats/dinner", headers={"X-User": "bob"}).json(), "is what bob sees")
+
+
+if __name__ == "__main__":
+    if "--try" in sys.argv:
+        try_it()
+    else:
+        import uvicorn
+
+        uvicorn.run(app, port=8000)

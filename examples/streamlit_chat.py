@@ -1,0 +1,31 @@
+"""A chat in the browser with Streamlit: it remembers after a reload, and shows what the model would read.
+
+    pip install palaver streamlit
+    streamlit run examples/streamlit_chat.py
+
+No key is needed: without a model, answers are quotes of earlier turns. With one, write model="openai:gpt-5".
+"""
+
+import streamlit as st
+
+import palaver.sync
+
+
+@st.cache_resource
+def open_store() -> palaver.sync.Store:
+    """One store serves the whole process; Streamlit runs this script again for every click."""
+    return palaver.sync.open("sqlite:///streamlit.db", user="ada")
+
+
+talk = open_store().conversation(st.sidebar.text_input("Conversation", "dinner"))
+st.title("A chat that remembers")
+
+if message := st.chat_input("Say something"):
+    talk.generate(message)
+for turn in talk.history(50):
+    st.chat_message(turn.role).write(turn.text)
+
+with st.sidebar.expander("What the model would read"):
+    context = talk.build_context(2_000)
+    st.caption(f"{context.tokens} of 2,000 tokens")
+    st.text(context.text)
