@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from palaver.core.turn_options import Moment
-from palaver.core.validation import clean_limit, clean_moment, clean_name
+from palaver.core.validation import clean_limit, clean_moment, clean_name, did_you_mean
 from palaver.errors import InvalidInput
 from palaver.model import Turn
 from palaver.ports.queries import EventQuery
@@ -44,7 +44,7 @@ def check_keywords(given: Mapping[str, object], known: Collection[str], what: st
     """Reject unknown keywords, so that a typo is not ignored."""
     for name in given:
         if name not in known:
-            raise InvalidInput(name, f"is not {what}; those are {', '.join(known)}")
+            raise InvalidInput(name, f"is not {what}{did_you_mean(name, known)}; those are {', '.join(known)}")
 
 
 def event_query(

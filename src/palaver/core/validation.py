@@ -17,6 +17,7 @@ from palaver.model import (
     Role,
 )
 
+OTHER_NAMES = "docs/come-from has the names of other systems"
 MAX_CONTENT = 5_000_000  # bytes of content and tool fields together
 MAX_METADATA = 64 * 1024
 MAX_BATCH = 1_000
@@ -155,9 +156,16 @@ def clean_count(field: str, value: object) -> int | None:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """The known name that is spelt most like `name`, as the end of a sentence; empty when there is none."""
-    close = get_close_matches(str(name).lower(), list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    """The known name that is spelt most like `name`, as the end of a sentence; empty when there is none.
+
+    `triggerTurns` is how other systems write `trigger_turns`: the hint names the page with their names, too.
+    """
+    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(name)).lower()
+    close = get_close_matches(snake, list(known), n=1)
+    if not close:
+        return ""
+    page = f"; {OTHER_NAMES}" if snake != str(name) else ""
+    return f" (did you mean {close[0]!r}?{page})"
 
 
 def clean_flag(field: str, value: object) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any, Literal, TypedDict, get_args
 
 from palaver.context.settings import CONTEXT_SETTINGS, ContextSettings, clean_context_settings
-from palaver.core.validation import did_you_mean
+from palaver.core.validation import OTHER_NAMES, did_you_mean
 from palaver.errors import InvalidInput
 from palaver.memory import compaction, retention
 from palaver.memory.person_settings import PERSON_MODES, PersonMode, check_mode
@@ -160,7 +160,7 @@ def misplaced(metadata: Mapping[str, Any]) -> str | None:
 
 def describe_misplaced(name: str) -> str:
     """Say that a key of `metadata` has no effect, and where it belongs."""
-    return f"metadata.{name} has no effect on the conversation; give it as settings.{name}"
+    return f"metadata.{name} has no effect on the conversation; give it as settings.{name}. {OTHER_NAMES}"
 
 
 def _is_setting(name: str, value: object) -> bool:
