@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Path
@@ -62,7 +61,7 @@ async def compact(talk: ConversationDep, body: schemas.Compact) -> Response:
 
 
 async def list_facts(
-    talk: ConversationDep, include_invalidated: bool = False, as_of: datetime | None = None
+    talk: ConversationDep, include_invalidated: bool = False, as_of: schemas.Moment | None = None
 ) -> Response:
     """List the facts, each with its source and the time since when it holds; with `as_of`, as believed then."""
     found = await talk.facts(include_invalidated=include_invalidated, as_of=as_of)

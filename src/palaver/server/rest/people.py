@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Path, Query
@@ -10,6 +9,7 @@ from starlette.responses import Response
 
 from palaver.conversations.internals import components_of, counter_of
 from palaver.conversations.subjects import MAX_ITEMS, Subject
+from palaver.core.validation import MAX_NAME
 from palaver.server import wire
 from palaver.server.dependencies import ID, Reply, StoreDep, reply_items, sent_fields
 from palaver.server.rest import schemas
@@ -44,8 +44,8 @@ async def get_person_profile(store: StoreDep, person: PersonDep) -> Response:
 
 async def list_person_facts(
     person: PersonDep,
-    kind: str | None = None,
-    as_of: datetime | None = None,
+    kind: Annotated[str | None, Query(min_length=1, max_length=MAX_NAME)] = None,
+    as_of: schemas.Moment | None = None,
     include_ended: bool = False,
     status: Literal["approved", "proposed", "all"] = "approved",
     limit: Annotated[int, Query(ge=0, le=MAX_ITEMS)] = 1_000,

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from palaver import model
 from palaver.core.budgets import MAX_LIMIT
-from palaver.server.rest.schemas.base import Count, RequestBody, ResponseBody, mirrors
+from palaver.server.rest.schemas.base import NUMBER, Count, RequestBody, ResponseBody, mirrors
 
-Amount = Annotated[float, Field(ge=0, le=MAX_LIMIT)]
+Amount = Annotated[float, Field(ge=0, le=MAX_LIMIT), NUMBER]
 
 
 @mirrors(model.BudgetLine)

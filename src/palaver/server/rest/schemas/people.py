@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
 from palaver import model
-from palaver.server.rest.schemas.base import Name, RequestBody, ResponseBody, examples, mirrors
+from palaver.memory.subjects import MAX_TEXT
+from palaver.server.rest.schemas.base import NUMBER, Flag, Moment, Name, RequestBody, ResponseBody, examples, mirrors
 
 
 @mirrors(model.ItemSource)
@@ -37,25 +37,25 @@ class Person(ResponseBody):
 
 class NewItem(RequestBody):
     model_config = ConfigDict(**examples({"text": "I live in Rome"}), extra="forbid")
-    text: Annotated[str, Field(min_length=1, max_length=10_000)]
+    text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
     kind: Name = Field("fact", description="fact, preference, instruction, goal, or a field of the application.")
     predicate: str = Field("", max_length=300, description="With it, `text` is the object of a fact.")
     about: Name | None = Field(None, description="The subject of the fact, if it is not the person.")
-    valid_from: datetime | None = None
-    valid_to: datetime | None = None
+    valid_from: Moment | None = None
+    valid_to: Moment | None = None
 
 
 class CorrectedItem(RequestBody):
     model_config = ConfigDict(**examples({"text": "Rome"}), extra="forbid")
-    text: Annotated[str, Field(min_length=1, max_length=10_000)]
-    valid_from: datetime | None = None
-    valid_to: datetime | None = None
+    text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+    valid_from: Moment | None = None
+    valid_to: Moment | None = None
 
 
 class PersonQuery(RequestBody):
     model_config = ConfigDict(**examples({"query": "what can't I eat?", "k": 5}), extra="forbid")
     query: Annotated[str, Field(max_length=100_000)]
-    k: Annotated[int, Field(ge=0, le=1_000)] = 10
+    k: Annotated[int, Field(ge=0, le=1_000), NUMBER] = 10
 
 
 class PersonExport(ResponseBody):
@@ -69,4 +69,4 @@ class Learning(ResponseBody):
 
 
 class ConsentGiven(RequestBody):
-    agreed: bool
+    agreed: Flag
