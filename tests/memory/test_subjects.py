@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from palaver.memory.subjects import ItemDraft, Review, believed_at, drafts_from_turn, reconcile
+from palaver.memory.subjects import ItemDraft, Review, believed_at, drafts_from_turn, plain_goal, reconcile
 from palaver.model import MemoryItem, Role, ToolResult, Turn
 
 NOW = datetime(2026, 5, 3, tzinfo=UTC)
@@ -110,3 +110,17 @@ def test_a_proposal_ends_nothing() -> None:
 def test_a_wish_replaces_the_one_it_contradicts() -> None:
     items = learn([], turn("Please always answer in German."), turn("Please always answer in English.", days=1))
     assert holding(items) == ["Please always answer in English."]
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("I want to save 5,000 euros by June.", "I want to save 5,000 euros by June."),
+        ("My goal is to learn Portuguese, French and Greek.", "My goal is to learn Portuguese, French and Greek."),
+        ("I'm trying to build a gallery with 8 cards in a row.", "I'm trying to build a gallery."),
+        ("I'm trying to plan my project and I have a deadline on April 1.", "I'm trying to plan my project."),
+        ("I want to test everything, but I've only reached 65%.", "I want to test everything."),
+    ],
+)
+def test_a_goal_is_kept_without_its_story_and_details_with_figures(said: str, kept: str) -> None:
+    assert plain_goal(said) == kept

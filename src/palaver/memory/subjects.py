@@ -109,7 +109,26 @@ def _own_statements(turn: Turn, person: str) -> Iterator[ItemDraft]:
             yield _noted(turn, "instruction", person, wish.text)
     for name, text in find_notes(turn):
         if name == "goals":
-            yield _noted(turn, "goal", person, text)
+            yield _noted(turn, "goal", person, plain_goal(text))
+
+
+# Where a goal ends and the story behind it begins, and a detail with a figure ("with 8 cards", "from 65 %").
+_BEHIND_GOAL = re.compile(
+    r"(?:,? (?:and|but|so) (?:i|we|it|now|currently)\b|, (?:but|so|especially|i|we|it)\b| [-–—] |;"
+    r"|,? (?:which|because|since|considering|so that)\b).*",
+    re.I | re.S,
+)
+_DETAIL = re.compile(r" (?:with|of|from|at|on|for)(?: [\w'’-]+){0,2} [$€£]?\d.*", re.S)
+SHORTEST_GOAL = 5  # words
+
+
+def plain_goal(text: str) -> str:
+    """Return a goal without its story and its figures: those change, and a goal is not where they are corrected."""
+    for pattern in (_BEHIND_GOAL, _DETAIL):
+        shorter = pattern.sub("", text).rstrip(" .,;:") + "."
+        if shorter != text and len(shorter.split()) >= SHORTEST_GOAL:
+            text = shorter
+    return text
 
 
 def _facts(turn: Turn, person: str) -> Iterator[ItemDraft]:
