@@ -532,6 +532,20 @@ class Conversation:
         `through` is the last turn to read; by default the last of the thread.
         When the extractor fails, the rules alone are used, and `working_memory().extractor_failure` says why."""
 
+    def correct_fact(
+        self,
+        fact: Fact | str,
+        text: str,
+        *,
+        by: str | None = None,
+        valid_from: Moment | None = None,
+        valid_to: Moment | None = None,
+    ) -> Fact:
+        """Put a corrected fact, with `text` as its object, in the place of one. No extractor changes it later.
+
+        - `by`: who corrects it; by default the user.
+        - `valid_from`, `valid_to`: when it held; by default from when the other was said to hold."""
+
     def forget_fact(self, fact: Fact | str) -> bool:
         """Delete a fact for good. Returns False when there is none."""
 

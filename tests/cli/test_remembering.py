@@ -106,3 +106,10 @@ def test_a_fact_is_forgotten_for_good(ok, cli, lines, talk):
     result = cli("facts", "support/42", "--forget", fact["id"])
     assert result.exit_code == 1
     assert "no fact" in result.stderr
+
+
+def test_a_fact_is_corrected(lines, talk):
+    talk.append("user", "I live in Berlin.")
+    (fact,) = lines("facts", "support/42", "--extract")
+    (rome,) = lines("facts", "support/42", "--correct", fact["id"], "Rome")
+    assert (rome["object"], rome["by"]) == ("Rome", "person:user")

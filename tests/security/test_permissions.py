@@ -62,6 +62,7 @@ BODIES: dict[str, Any] = {
     "write_chunk": {"n": 0, "text": "x"},
     "add_note": {"text": "x"},
     "correct_note": {"text": "y"},
+    "correct_fact": {"text": "y"},
     "recall": {"query": "peanuts"},
     "build_context": {"token_budget": 1_000},
     "generate": {"message": "x"},

@@ -132,6 +132,7 @@ ON_A_STRANGERS: dict[str, Case] = {
     "drop_note": lambda talk, v: talk.drop_note("goals", 0),
     "extract_facts": lambda talk, v: talk.extract_facts(),
     "facts": lambda talk, v: talk.facts(),
+    "correct_fact": lambda talk, v: talk.correct_fact("0" * 26, "Rome"),
     "forget_fact": lambda talk, v: talk.forget_fact("0" * 26),
     "generate": lambda talk, v: talk.generate("x"),
     "generate_stream": lambda talk, v: first(talk.generate_stream(None)),

@@ -1,4 +1,4 @@
-"""`palaver facts`: show, extract or forget facts."""
+"""`palaver facts`: show, extract, correct or forget facts."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ async def facts(
     conversation: Name,
     extract: Annotated[bool, typer.Option("--extract", help="First look for facts in the latest turns.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also facts that a later one has replaced.")] = False,
+    correct: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="ID TEXT", help="Put another object in this fact's place.")
+    ] = None,
     forget: Annotated[str | None, typer.Option(metavar="ID", help="Forget this fact for good.")] = None,
 ) -> None:
     """Show the facts of a conversation: what is known, since when, and which turn says so.
@@ -32,12 +35,15 @@ async def facts(
 
       palaver facts support/42
       palaver facts support/42 --extract
+      palaver facts support/42 --correct 01JD3VNWKQ5CR4W7E5H2Y0M8ZT Rome
       palaver facts support/42 --forget 01JD3VNWKQ5CR4W7E5H2Y0M8ZT
     """
     async with existing(call) as store:
         talk = await find(store, conversation)
         if forget is not None and not await talk.forget_fact(forget):
             raise NotFound(f"no fact {forget!r} in this conversation")
+        if correct is not None:
+            await talk.correct_fact(*correct)
         if extract:
             await talk.extract_facts()
         known = await talk.facts(include_invalidated=everything)

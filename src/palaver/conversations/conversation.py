@@ -465,6 +465,22 @@ class Conversation:
         """
         return await self._services.memory.extract_facts(through)
 
+    async def correct_fact(
+        self,
+        fact: Fact | str,
+        text: str,
+        *,
+        by: str | None = None,
+        valid_from: Moment | None = None,
+        valid_to: Moment | None = None,
+    ) -> Fact:
+        """Put a corrected fact, with `text` as its object, in the place of one. No extractor changes it later.
+
+        - `by`: who corrects it; by default the user.
+        - `valid_from`, `valid_to`: when it held; by default from when the other was said to hold.
+        """
+        return await self._services.memory.correct_fact(fact, text, by, valid_from, valid_to)
+
     async def forget_fact(self, fact: Fact | str) -> bool:
         """Delete a fact for good. Returns False when there is none."""
         return await self._services.forgetter.forget_fact(fact)

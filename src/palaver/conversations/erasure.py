@@ -208,6 +208,7 @@ class Eraser:
             await delete_pending_blobs(engine, self.components.blobs)
         if one.updated < name.before:
             changed |= await self._drop_notes(talk, name)
+            changed |= await self._drop_corrections(scope, talk, name)
             changed |= await self._drop_items(scope, talk, name)
             changed |= await self._change_details(talk, name)
         return changed
@@ -219,6 +220,13 @@ class Eraser:
         await self.components.engine.note_erased(self.scope, name.digest, "notes", [talk.id])
         await memory.drop_notes_of(name.user)
         return True
+
+    async def _drop_corrections(self, scope: Scope, talk: Conversation, name: ErasedName) -> bool:
+        """Drop the facts that the person wrote. What they had replaced holds again."""
+        found = await services_of(talk).memory.corrections_by(name.user)
+        for fact in found:
+            await self.components.engine.drop_fact(scope, talk.id, fact)
+        return bool(found)
 
     async def _drop_items(self, scope: Scope, talk: Conversation, name: ErasedName) -> bool:
         """Drop what the person wrote in the memory of another subject, or said about that one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from palaver.conversations.arguments import turn_id
 from palaver.conversations.handle import Handle
@@ -11,15 +11,15 @@ from palaver.conversations.redaction import TurnRedaction
 from palaver.core.identity import moment
 from palaver.core.rights import may_act_for
 from palaver.core.turn_options import Moment
-from palaver.core.validation import clean_actor, clean_count, clean_moment, clean_text
+from palaver.core.validation import clean_actor, clean_count, clean_moment, clean_name, clean_text
 from palaver.errors import PermissionDenied
 from palaver.memory import working_memory
 from palaver.memory.compaction import check_policy
-from palaver.memory.facts_over_time import facts_believed_at
+from palaver.memory.facts_over_time import BY_PERSON, clean_object, correctable, corrected, facts_believed_at
 from palaver.memory.settings import CompactionSettings
 from palaver.memory.worker.loop import Worker
 from palaver.model import ACT_FOR, GENERATE, READ, WRITE, Fact, Summary, Turn, WorkingMemory
-from palaver.ports.memory import MemoryDraft, ReadBudget
+from palaver.ports.memory import FactsDraft, MemoryDraft, ReadBudget
 from palaver.telemetry import Telemetry
 
 MAX_EXTRACT = 200_000  # tokens of turns that one extraction of facts reads
@@ -129,6 +129,28 @@ class ConversationMemory:
         everything = include_invalidated or at is not None
         found = await self.handle.engine.facts(self.handle.scope, self.handle.id, everything)
         return found if at is None else facts_believed_at(found, at)
+
+    async def correct_fact(
+        self, fact: Fact | str, text: str, by: str | None, valid_from: Moment | None, valid_to: Moment | None
+    ) -> Fact:
+        self.handle.require(READ, WRITE)
+        id = fact.id if isinstance(fact, Fact) else clean_name("fact", fact)
+        author, words = self._author(by), clean_object(await self._clean_note(text))
+        with self.telemetry.memory("upsert_memory", self.handle.id):
+            old = correctable(await self.facts(include_invalidated=True), id, words)
+            new = corrected(old, self.worker.ids(), words, author, self.worker.clock.now())
+            new = replace(
+                new,
+                valid_from=new.valid_from if valid_from is None else moment(clean_moment("valid_from", valid_from)),
+                valid_to=None if valid_to is None else moment(clean_moment("valid_to", valid_to)),
+            )
+            draft = FactsDraft(new=(new,), replaced=((old.id, new.id),))
+            await self.handle.engine.put_facts(self.handle.scope, self.handle.id, draft)
+        return next(one for one in await self.facts(include_invalidated=True) if one.id == new.id)
+
+    async def corrections_by(self, user: str) -> list[str]:
+        """Return the ids of the facts that a user wrote."""
+        return [fact.id for fact in await self.facts(include_invalidated=True) if fact.by == f"{BY_PERSON}{user}"]
 
     async def learn_again(self) -> None:
         """Read the turns again for the memory of persons, after another branch or the setting was chosen."""

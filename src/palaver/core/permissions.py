@@ -51,7 +51,11 @@ VERBS: Mapping[str, Permission] = {
         READ,
         WRITE,
     ),
-    **_all("Conversation.remember Conversation.correct Conversation.drop_note Conversation.stop", READ, WRITE),
+    **_all(
+        "Conversation.remember Conversation.correct Conversation.drop_note Conversation.stop Conversation.correct_fact",
+        READ,
+        WRITE,
+    ),
     **_all("Conversation.update Conversation.rename Conversation.reset", READ, WRITE, of_owner=True),
     **_all("Conversation.forget", WRITE),  # of a turn; see ARGUMENTS
     **_all(

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from palaver.core.quotes import BY_MCP, is_through_mcp
+from palaver.memory.facts_over_time import MAX_OBJECT, is_correction
 from palaver.memory.keywords import RUN, keywords, words_of
 from palaver.memory.quoted_items import is_quoted
 from palaver.memory.standing_instructions import is_question, is_reported, own_words, sentences
@@ -21,7 +22,6 @@ from palaver.model import Fact, Turn
 from palaver.recall.terms import terms
 
 MAX_NAME = 100  # characters of a subject or a predicate
-MAX_OBJECT = 300  # characters
 MAX_FACTS = 50  # that a model may propose in one answer
 
 
@@ -294,8 +294,10 @@ def reconcile(existing: Sequence[Fact], drafts: Sequence[FactDraft]) -> Reconcil
 
     Drafts that are known already are dropped. Where a subject has one value at a time, the newer ends the older, even
     between two drafts; a draft that is older than the stored fact is dropped. All others accumulate. Facts that were
-    invalidated before do not count.
+    invalidated before do not count. A person's correction is not ended, and what it corrected is not read again from
+    the turns before it.
     """
+    drafts = [draft for draft in drafts if not _is_corrected(existing, draft)]
     valid = [fact for fact in existing if fact.invalidated_at is None]
     known = {identity(fact) for fact in valid}
     new: list[FactDraft] = []
@@ -313,6 +315,18 @@ def reconcile(existing: Sequence[Fact], drafts: Sequence[FactDraft]) -> Reconcil
     ends = [(fact, draft) for draft in new for fact in valid if slot_of(draft) and slot_of(fact) == slot_of(draft)]
     held = {identity(draft) for draft in new}  # after moving back, the place is one fact again
     return Reconciled(new, ends, [(old, draft) for old, draft in superseded if identity(old) not in held])
+
+
+def _is_corrected(existing: Sequence[Fact], draft: FactDraft) -> bool:
+    """Return whether a person's correction stands against a draft."""
+    corrections = {fact.id: fact for fact in existing if is_correction(fact.by)}
+    slot, said = slot_of(draft), draft.learnt or draft.valid_from
+    held = (fact for fact in corrections.values() if fact.invalidated_at is None)
+    undone = ((fact, corrections.get(fact.invalidated_by or "")) for fact in existing)
+    return any(slot is not None and slot_of(fact) == slot for fact in held) or any(
+        by is not None and identity(fact) == identity(draft) and said <= (by.learnt or by.valid_from)
+        for fact, by in undone
+    )
 
 
 def identity(fact: Statement) -> tuple[str, ...]:

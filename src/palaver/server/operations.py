@@ -150,6 +150,7 @@ REST_OPERATIONS: tuple[Operation, ...] = (
     _rest("Conversation.facts", f"GET {CONVERSATION}/facts", memory.list_facts, schemas.Facts, M),
     _rest("Conversation.extract_facts", f"POST {CONVERSATION}/facts/extract", memory.extract_facts, schemas.Facts, M,
           also=(502,)),
+    _rest("Conversation.correct_fact", f"PUT {CONVERSATION}/facts/{{fact}}", memory.correct_fact, schemas.Fact, M),
     _rest("Conversation.forget_fact", f"DELETE {CONVERSATION}/facts/{{fact}}", memory.forget_fact, None, M,
           status=204, also=(202,)),
     _rest("Conversation.working_memory", f"GET {CONVERSATION}/memory", memory.get_memory, schemas.WorkingMemory, M),

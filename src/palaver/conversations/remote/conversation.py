@@ -469,6 +469,19 @@ class RemoteConversation(Conversation):
         found = await self._transport.post(f"{self._path}/facts/extract", body)
         return [values.value(one, Fact) for one in found["items"]]
 
+    async def correct_fact(
+        self,
+        fact: Fact | str,
+        text: str,
+        *,
+        by: str | None = None,
+        valid_from: Moment | None = None,
+        valid_to: Moment | None = None,
+    ) -> Fact:
+        body = {"text": text, **values.fields_json({"by": by, "valid_from": valid_from, "valid_to": valid_to})}
+        path = f"{self._path}/facts/{_id(fact)}"
+        return values.value(await self._transport.request("PUT", path, json=body), Fact)
+
     async def forget_fact(self, fact: Fact | str) -> bool:
         try:
             await self._transport.request("DELETE", f"{self._path}/facts/{_id(fact)}")

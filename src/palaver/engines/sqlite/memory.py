@@ -17,6 +17,7 @@ from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.summary_gaps import find_gaps
 from palaver.engines.sqlite.transaction import SqlValue, Tx
 from palaver.memory import working_memory
+from palaver.memory.facts_over_time import is_correction
 from palaver.model import ConversationInfo, Fact, Scope, Summary, Turn
 from palaver.ports.damage import LOST, Damage
 from palaver.ports.memory import ContextSnapshot, FactsDraft, MemoryDraft, ReadBudget, SummaryDraft, Unsummarised
@@ -340,7 +341,8 @@ def put_facts(tx: Tx, scope: Scope, conversation: str, draft: FactsDraft) -> lis
         tx.run(Q.count_facts, cid=conv.cid, count=len(new))
         conv.changed(*map(fact_key, ids), *fitting)
         jobs.enqueue_embed_job(tx)
-        conv.log("extract_facts", at, payload={"new": len(new), "replaced": len(replaced)})
+        kind = "correct" if all(is_correction(fact.by) for fact in new) else "extract_facts"
+        conv.log(kind, at, payload={"new": len(new), "replaced": len(replaced)})
         conv.save()
     return new
 

@@ -149,7 +149,7 @@ class Extraction:
         stated = await run_in_strides(lambda: extract(turns), sum(len(turn.text) for turn in turns))
         if retention_of(found.info.settings) != "full":
             stated = [short for one in stated if (short := without_sentences(one)).object]
-        result = reconcile(found.facts, [*stated, *(proposal.value or [])])
+        result = reconcile(await self._known_facts(found), [*stated, *(proposal.value or [])])
         new = {id(draft): self._fact(draft) for draft in result.new}
         for _, draft in result.invalidated:
             new.setdefault(id(draft), self._fact(draft))
@@ -165,6 +165,14 @@ class Extraction:
         stored = await self.services.engine.put_facts(self.scope, self.conversation, facts)
         ended = {fact.id for fact in older.values()}
         return _with_value(proposal, None if stored is None else [fact for fact in stored if fact.id not in ended])
+
+    async def _known_facts(self, found: Unsummarised) -> Sequence[Fact]:
+        """Return the facts that hold; where a person corrected one, those that were replaced as well."""
+        from palaver.memory.facts_over_time import is_correction
+
+        if not any(is_correction(fact.by) for fact in found.facts):
+            return found.facts
+        return await self.services.engine.facts(self.scope, self.conversation, True)
 
     async def _propose_facts(self, turns: Sequence[Turn], info: ConversationInfo) -> Proposal[list[FactDraft]]:
         from palaver.memory.facts import FACTS_SCHEMA, validate_model_facts

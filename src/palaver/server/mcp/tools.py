@@ -429,6 +429,7 @@ WITHOUT_TOOL: Mapping[str, str] = {
     "Conversation.reset": _USERS,
     "Conversation.correct": _USERS,
     "Conversation.drop_note": _USERS,
+    "Conversation.correct_fact": _USERS,
     "Conversation.forget_fact": _USERS,
     "Conversation.attach": _FILES,
     "Conversation.attachment": _FILES,

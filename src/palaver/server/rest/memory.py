@@ -74,6 +74,14 @@ async def extract_facts(talk: ConversationDep, body: schemas.Through | None = No
     return reply_items([wire.plain(one) for one in await talk.extract_facts(through=through)])
 
 
+async def correct_fact(
+    talk: ConversationDep, fact: Annotated[str, Path(**ID)], body: schemas.CorrectedFact
+) -> Response:
+    """Put a corrected fact in the place of one. No extractor changes it later."""
+    options: dict[str, Any] = sent_fields(body)
+    return Reply(wire.plain(await talk.correct_fact(fact, options.pop("text"), **options)))
+
+
 async def forget_fact(talk: ConversationDep, fact: Annotated[str, Path(**ID)]) -> Response:
     """Delete a fact permanently."""
     if not await talk.forget_fact(fact):

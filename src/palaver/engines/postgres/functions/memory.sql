@@ -351,7 +351,9 @@ DECLARE
   f palaver.facts;
   marked bigint;
   kept text[];  -- the facts that are replaced and are what the log says
+  by_persons boolean;  -- corrections
 BEGIN
+  by_persons := NOT EXISTS (SELECT 1 FROM jsonb_array_elements(new) AS n (value) WHERE n.value ->> 'by' NOT LIKE 'person:%');
   stored := c.revision = coalesce(put_facts.revision, c.revision);
   added := '{}';
   IF stored THEN
@@ -385,7 +387,7 @@ BEGIN
       PERFORM count_facts(c, cardinality(added));
       PERFORM put_job(c.tenant, c.cid, 'embed', NULL, me.now),
         touch(c.cid, kept || ARRAY(SELECT 'fact/' || a FROM unnest(added) AS a));
-      c := log(me, c, 'extract_facts', payload => jsonb_build_object('new', cardinality(added), 'replaced', marked));
+      c := log(me, c, CASE WHEN by_persons THEN 'correct' ELSE 'extract_facts' END, payload => jsonb_build_object('new', cardinality(added), 'replaced', marked));
       PERFORM save(c);
     END IF;
   END IF;

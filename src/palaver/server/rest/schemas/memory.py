@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 from palaver import model
 from palaver.context.explain import ContextFile as ContextFileValue
 from palaver.context.options import PolicyName, RecallRange
+from palaver.memory.facts_over_time import MAX_OBJECT
 from palaver.server.rest.schemas.base import (
     BIG,
     NUMBER,
@@ -50,6 +51,14 @@ class Fact(ResponseBody):
 
 class Facts(ResponseBody):
     items: list[Fact]
+
+
+class CorrectedFact(RequestBody):
+    model_config = ConfigDict(**examples({"text": "Rome"}), extra="forbid")
+    text: Annotated[str, Field(min_length=1, max_length=MAX_OBJECT, description="The object of the fact.")]
+    by: Name | None = Field(None, description="Who corrects it; by default the caller.")
+    valid_from: Moment | None = None
+    valid_to: Moment | None = None
 
 
 class Hit(ResponseBody):
