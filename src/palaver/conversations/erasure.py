@@ -222,7 +222,7 @@ class Eraser:
         return True
 
     async def _drop_corrections(self, scope: Scope, talk: Conversation, name: ErasedName) -> bool:
-        """Drop the facts that the person wrote. What they had replaced holds again."""
+        """Drop the facts that the person wrote; those that they had replaced hold again."""
         found = await services_of(talk).memory.corrections_by(name.user)
         for fact in found:
             await self.components.engine.drop_fact(scope, talk.id, fact)

@@ -56,7 +56,7 @@ class Facts(ResponseBody):
 class CorrectedFact(RequestBody):
     model_config = ConfigDict(**examples({"text": "Rome"}), extra="forbid")
     text: Annotated[str, Field(min_length=1, max_length=MAX_OBJECT, description="The object of the fact.")]
-    by: Name | None = Field(None, description="Who corrects it; by default the caller.")
+    by: Name | None = Field(None, description="The person who corrects it; by default the caller.")
     valid_from: Moment | None = None
     valid_to: Moment | None = None
 
