@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from palaver.recall.terms import segments, terms
+from palaver.recall.languages import recognise
+from palaver.recall.terms import index_terms, segments
 
 FILE_PARTS = 100_000  # the most passages of one file; smaller part numbers are passages of the turn itself
 
@@ -16,7 +17,8 @@ class FilePassage(NamedTuple):
 
 def split_into_passages(text: str) -> list[FilePassage]:
     """Split a text into passages that together are the whole text."""
-    return [FilePassage(piece, " ".join(terms(piece))) for piece in segments(text)][:FILE_PARTS]
+    whole = recognise(text)
+    return [FilePassage(piece, " ".join(index_terms(piece, whole))) for piece in segments(text)][:FILE_PARTS]
 
 
 def first_part(nth: int) -> int:

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import Stemmer
 
 from palaver.core.strides import between_strides
+from palaver.recall import languages
+from palaver.recall.languages import Language, recognise, recognise_words
 
-# The version of the rules that made an index; another version of the stemmer makes other terms.
+# The version of the rules that made an index; another version of the stemmer makes other terms. Terms of languages other
+# than English come in addition to those of English, so that an index without them is completed, not made again.
 ANALYZER = f"2/{Stemmer.version()}"
 PASSAGE_WORDS = 90
 # Longer words are cut: nobody searches for them, and a megabyte without a space must not become one term.
@@ -108,13 +113,103 @@ def _split_unspaced(word: str) -> list[str]:
     return found
 
 
+class IndexedPassages(NamedTuple):
+    """The terms of each passage that has any, joined by spaces. `is_plain`: they are those of English, and no others."""
+
+    stems: tuple[str, ...]
+    is_plain: bool
+
+
 def passages(text: str) -> tuple[str, ...]:
-    """Return the stems of each segment of `text` that has any, joined by spaces."""
-    found = []
-    for segment in segments(text):
-        found.append(" ".join(terms(segment)))
+    """Return the terms of each segment of `text` that has any, joined by spaces."""
+    return index_passages(text).stems
+
+
+def index_passages(text: str) -> IndexedPassages:
+    """Return what is indexed of a text: the stems of each segment as English, then those of its own language.
+
+    A segment whose language cannot be told has that of the whole text.
+    """
+    found, is_plain = [], True
+    pieces = segments(text)
+    whole = recognise(text) if len(pieces) > 1 else None
+    for segment in pieces:
+        stems = terms(segment)
+        own = own_terms(segment, _language_of(segment, whole), stems) if stems else []
+        is_plain &= not own
+        found.append(" ".join(stems + own))
         between_strides()
-    return tuple(filter(None, found))
+    return IndexedPassages(tuple(filter(None, found)), is_plain)
+
+
+def english_passages(text: str) -> tuple[str, ...]:
+    """Return the stems of each segment as English, which is all that an index had before it knew other languages."""
+    return tuple(filter(None, (" ".join(terms(segment)) for segment in segments(text))))
+
+
+def index_terms(text: str, whole: Language | None = None) -> list[str]:
+    """Return the stems of a passage, and those of its language that are others. `whole` is that of the text around it."""
+    english = terms(text)
+    return english + own_terms(text, _language_of(text, whole), english) if english else []
+
+
+def _language_of(text: str, whole: Language | None) -> Language | None:
+    if text.isascii():  # the short way, for the sake of English
+        return recognise_words(text[: languages.MAX_READ].translate(_ASCII_WORDS).split()) or whole
+    return recognise(text) or whole
+
+
+def own_terms(text: str, language: Language | None, known: Sequence[str] = ()) -> list[str]:
+    """Return the terms of a text in a language other than English, each once, without those that are `known`."""
+    if language is None or language == "en":
+        return []
+    found = dict.fromkeys(_own_terms(text, language))
+    for term in known:
+        found.pop(term, None)
+    return [term for term in found if term]
+
+
+def _own_terms(text: str, language: Language) -> Iterator[str]:
+    if language == "ko":
+        yield from languages.korean_terms(text)
+    elif language in ("zh", "ja"):
+        yield from languages.single_letters(text)
+    else:
+        for word in _WORD.findall(text.lower()):
+            if not languages.is_stop_word(word, language) and len(word) > 1:
+                yield languages.stem(word, language)
+
+
+class AskedTerm(NamedTuple):
+    """A word of a question: its stem, and other stems by which an index may have it."""
+
+    stem: str
+    others: tuple[str, ...] = ()
+
+
+def asked_terms(text: str, language: Language | None) -> list[AskedTerm]:
+    """Return the words of a question in this language, each once, with their stems. None: any of the languages."""
+    if language == "en":
+        return [AskedTerm(stem) for stem in dict.fromkeys(terms(text))]
+    if language in ("zh", "ja", "ko"):
+        return _asked_letters(text, language)
+    found: dict[str, dict[str, None]] = {}
+    for word in _WORD.findall(text.lower()):
+        if language is not None and languages.is_stop_word(word, language):
+            continue
+        for english in terms(word):
+            others = [languages.stem(word, one) for one in (languages.STEMMED if language is None else (language,))]
+            found.setdefault(english, {}).update(dict.fromkeys(others if len(word) > 2 else ()))
+    return [AskedTerm(stem, tuple(other for other in others if other and other != stem)) for stem, others in found.items()]
+
+
+def _asked_letters(text: str, language: Language) -> list[AskedTerm]:
+    subject = languages.drop_small_words(text, language)
+    found = terms(subject) or terms(text)
+    if language == "ko":
+        latin = [term for term in found if term.isascii()]
+        found = languages.korean_terms(subject) + latin or found
+    return [AskedTerm(term) for term in dict.fromkeys(found)]
 
 
 def segments(text: str) -> list[str]:

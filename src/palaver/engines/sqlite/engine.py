@@ -163,7 +163,7 @@ class SQLiteEngine:
             address,
             clock,
             setup=text_index.rebuild_if_outdated,
-            chores=text_index.index_batch,
+            chores=text_index.chores,
             repair=self._repair_tables,
             committed=self.hub.wake,
             tuning=tuning,

@@ -301,6 +301,23 @@ SELECT value FROM meta WHERE name = 'analyzer'
 -- save_analyzer: store that version
 INSERT OR REPLACE INTO meta (name, value) VALUES ('analyzer', :analyzer)
 
+-- languages_progress: read which turns may still be indexed as English only: those after the first number, through the
+-- second one
+SELECT (SELECT value FROM meta WHERE name = 'languages_tid'), (SELECT value FROM meta WHERE name = 'languages_through')
+
+-- save_languages_progress: store them
+INSERT OR REPLACE INTO meta (name, value) VALUES ('languages_tid', :tid), ('languages_through', :through)
+
+-- to_complete: read the next turns that may be indexed as English only
+SELECT t.tid, t.cid, t.is_parts, t.content, c.tenant, c.owner FROM turns t JOIN conversations c ON c.cid = t.cid
+WHERE t.tid > :tid AND t.tid <= :through AND t.status = 'complete' ORDER BY t.tid LIMIT :limit
+
+-- index_passage_again: insert a passage into the index under the number that it had
+INSERT INTO text_index (rowid, scope, terms) VALUES (:pid, :scope, :terms)
+
+-- save_passage_terms: store the terms of a passage that was indexed again under its number
+UPDATE passages SET terms = :terms, size = :size WHERE pid = :pid
+
 -- empty_index: empty the index before it is rebuilt
 INSERT INTO text_index (text_index) VALUES ('delete-all')
 

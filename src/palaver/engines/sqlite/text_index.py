@@ -1,8 +1,8 @@
 """The text index: turns are indexed in batches, shortly after they are stored and always before a search.
 
 FTS5 keeps no copy of the text, and to remove a passage it needs exactly the words that were indexed. They are derived
-again from the turn. Where another machine might derive them differently (any text that is not ASCII), `passages` keeps
-them.
+again from the turn, as English. Where another machine might derive them differently (any text that is not ASCII), or
+there are terms of another language, `passages` keeps them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from palaver.engines.sqlite.open_conversation import OpenConversation
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.transaction import Tx
 from palaver.engines.sqlite.unindexed import MOST, IndexState
-from palaver.recall.terms import ANALYZER, passages, title_terms
+from palaver.recall.terms import ANALYZER, english_passages, index_passages, title_terms
 
 BATCH = 500  # turns indexed in one transaction
 INDEX = table_repair.INDEX
@@ -102,7 +102,8 @@ class IndexEntry(NamedTuple):
 
 
 def _turn_entry(cid: int, tid: int, scope: str, text: str) -> IndexEntry:
-    return IndexEntry(cid, tid, scope, passages(text), not text.isascii())
+    found = index_passages(text)
+    return IndexEntry(cid, tid, scope, found.stems, not (found.is_plain and text.isascii()))
 
 
 def _title_entry(cid: int, scope: str, title: str) -> IndexEntry:
@@ -135,6 +136,50 @@ def _add_entries(tx: Tx, entries: Sequence[IndexEntry]) -> int:
     return first
 
 
+# ---- other languages -----------------------------------------------------------------------------------------------
+# An index of an earlier version has the terms of English only. It stays in use while those of other languages are added.
+
+
+def chores(tx: Tx) -> int:
+    """Do work that waits for a quiet moment. Returns how many turns were looked at."""
+    return index_batch(tx) or complete_batch(tx)
+
+
+def complete_batch(tx: Tx) -> int:
+    """Add the terms of other languages to the next turns that were indexed as English only. Returns how many were read."""
+    progress = _languages_progress(tx)
+    if progress is None or progress[0] >= progress[1]:
+        return 0
+    tid, through = progress
+    rows = tx.all(Q.to_complete, tid=tid, through=through, limit=BATCH)
+    for tid, cid, is_parts, content, tenant, owner in rows:
+        text = words(decode_content(content or "", bool(is_parts)))
+        if not (found := index_passages(text)).is_plain:
+            _complete(tx, cid, tid, scope_words(cid, tenant, owner), found.stems, english_passages(text))
+    tx.run(Q.save_languages_progress, tid=rows[-1][0] if rows else through, through=through)
+    return len(rows)
+
+
+def _complete(tx: Tx, cid: int, tid: int, scope: str, stems: Sequence[str], english: Sequence[str]) -> None:
+    """Index the passages of a turn again under their numbers, so that their vectors stay theirs."""
+    more = 0
+    for pid, part, kept, size in tx.all(Q.passages_of, tid=tid):
+        if part >= len(stems) or kept == stems[part]:
+            continue
+        new = stems[part].count(" ") + 1
+        tx.run(Q.unindex_passage, pid=pid, scope=scope, terms=english[part] if kept is None else kept)
+        tx.run(Q.index_passage_again, pid=pid, scope=scope, terms=stems[part])
+        tx.run(Q.save_passage_terms, pid=pid, terms=stems[part], size=new)
+        more += new - size
+    if more:
+        tx.run(Q.count_passages, cid=cid, count=0, terms=more)
+
+
+def _languages_progress(tx: Tx) -> tuple[int, int] | None:
+    tid, through = tx.all(Q.languages_progress)[0]
+    return None if tid is None or through is None else (int(tid), int(through))
+
+
 # ---- removing ------------------------------------------------------------------------------------------------------
 
 
@@ -154,7 +199,7 @@ def unindex_known(conv: OpenConversation, turns: Sequence[TurnRow], *, merged_la
         if not rows:
             others.append(turn)
             continue
-        _remove(conv, rows, passages(_text(turn)), keep_terms=not merged_later)
+        _remove(conv, rows, english_passages(_text(turn)), keep_terms=not merged_later)
         count, terms = count + len(rows), terms + sum(size for *_, size in rows)
     if count:
         conv.tx.run(Q.count_passages, cid=conv.cid, count=-count, terms=-terms)
@@ -163,7 +208,7 @@ def unindex_known(conv: OpenConversation, turns: Sequence[TurnRow], *, merged_la
 
 
 def _should_be_indexed(conv: OpenConversation, turn: TurnRow) -> bool:
-    return turn.status == "complete" and turn.tid <= _indexed_tid(conv.tx) and any(passages(_text(turn)))
+    return turn.status == "complete" and turn.tid <= _indexed_tid(conv.tx) and any(english_passages(_text(turn)))
 
 
 def has_lost_passages(tx: Tx, cid: int) -> bool:
@@ -272,6 +317,8 @@ def rebuild_if_outdated(tx: Tx) -> None:
     """Empty the index if its words were made by another version of our rules. Turns are indexed again in batches."""
     row = tx.one(Q.analyzer)
     if row and row[0] == ANALYZER:
+        if _languages_progress(tx) is None:
+            tx.run(Q.save_languages_progress, tid=0, through=_indexed_tid(tx))
         return
     tx.run(Q.empty_index)
     tx.run(Q.empty_passages)
@@ -317,6 +364,7 @@ def _start_again(tx: Tx) -> None:
     tx.run(Q.forget_passage_counts)
     tx.run(Q.save_indexed_tid, tid=0)
     tx.run(Q.save_analyzer, analyzer=ANALYZER)
+    tx.run(Q.save_languages_progress, tid=0, through=0)
     tx.run(Q.restart_embedders)
     tx.run(Q.drop_file_passages)
     tx.run(Q.unread_all)
