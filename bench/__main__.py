@@ -70,6 +70,11 @@ def main() -> None:
 
         spending.main(sys.argv[2:])
         return
+    if sys.argv[1:2] == ["languages"]:  # the same
+        from bench import languages
+
+        languages.main(sys.argv[2:])
+        return
     chosen = arguments()
     RESULTS.mkdir(exist_ok=True)
     # The files to measure are made beside the results: /tmp is often memory, where an fsync costs nothing.

@@ -446,7 +446,8 @@ class ContextBuilder:
         # The current message is always in, and so are its files.
         current = snapshot.current.id if snapshot.current is not None and options.message is None else None
         others = tuple(one for one in kept if one[1].turn.id != current)
-        return _Recall(others, found.note, found.hints, found.room, found.empty)
+        foreign = "" if frozen else self.recall.describe_languages([what.turn.text for _, what in others])
+        return _Recall(others, found.note + foreign, found.hints, found.room, found.empty)
 
     def _freeze(self, question: _Question, recall: _Recall, context: Context) -> None:
         """Keep the quoted turns and the room of files for the tool rounds of this message.

@@ -32,12 +32,16 @@ def build_arrays(found: Candidates) -> CandidateArrays:
 def count_words(turns: IndexedProfile, query: Query, found: Candidates, size: RecallSize) -> Lexical:
     """Return which candidates contain which stems, and how rare each stem is in the whole scope."""
     tids, sizes, held = found.hits.T
-    hits = {}
-    for bit, stem in enumerate(query.stems):
-        has_stem = (held >> bit & 1).astype(bool)
+    bits = {stem: bit for bit, stem in enumerate(query.all_stems)}
+    hits, holding = {}, {}
+    for stem in query.stems:
+        mine = [bits[one] for one in (stem, *query.others.get(stem, ()))]
+        if query.language is None and found.holding[mine[0]]:  # see `ranking.count_words`
+            del mine[1:]
+        has_stem = np.any([held >> bit & 1 for bit in mine], axis=0)
         indices, is_known = turns.find(tids[has_stem])
         hits[stem] = (indices, sizes[has_stem][is_known].astype(np.int32), np.ones(len(indices), np.int32))
-    holding = dict(zip(query.stems, found.holding, strict=True))
+        holding[stem] = max(found.holding[bit] for bit in mine)  # most passages with one of them have the others, too
     return Lexical(query.stems, hits, max(1, size.passages), max(1.0, size.terms / max(1, size.passages)), holding)
 
 

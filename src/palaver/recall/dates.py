@@ -1,7 +1,7 @@
 """Dates in a question, and how near to them a turn was created. Pure.
 
-English, and the names of months in German, French, Spanish, Italian and Portuguese. Words for relative times
-("yesterday") are English.
+English, the names of months in German, French, Spanish, Italian and Portuguese, and words for relative times
+("yesterday") in these languages and in Chinese, Japanese and Korean.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from datetime import date, datetime, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
+
+from palaver.recall.languages import Language
 
 DAY = 86_400_000_000  # microseconds
 NEAR = 10  # days: people report events some days later, and announce them some days before
@@ -62,8 +64,106 @@ _AGO = re.compile(
     r"\b(?P<count>\d{1,3}|a|an|one|two|three|four|five|six)\s+(?P<unit>day|week|month|year)s?\s+ago\b", re.I
 )
 _LAST = re.compile(r"\b(?P<word>today|yesterday|(?:last|this)\s+(?:week|month|year))\b", re.I)
+# Names and forms that mean a date in these languages only: "mars" is a planet in English, and 3/5 the fifth of March.
+_LATIN_MONTH = {
+    "fr": "mars", "es": "mayo", "de": "mai|juni|juli", "it": "maggio", "pt": "maio",
+}  # fmt: skip
+_OWN_MONTHS = {"mars": 3, "mayo": 5}
+_BY_LANGUAGE = {
+    language: tuple(
+        re.compile(pattern, re.IGNORECASE)
+        for pattern in (
+            rf"\b(?P<day>[0-3]?\d)(?:er|º)?\.?\s*(?:de\s+)?(?P<month>{month})\b(?:\s+(?:de\s+)?{_YEAR}\b)?",
+            rf"\b(?P<month>{month})\s+(?:de\s+)?{_YEAR}\b",
+            rf"\b(?:im|en|in|em|a|au\s+mois\s+de|desde|depuis|seit|dal|nel)\s+(?P<month>{month})\b",
+            rf"\b(?P<day>[0-3]?\d)[./-](?P<number>[01]?\d)[./-]{_YEAR}\b",
+            rf"\b(?:im\s+jahre?|jahre?|seit|ab|en|in|em|nel|dal|depuis|desde|año|anno|ano|année)\s+{_YEAR}\b",
+        )
+    )
+    for language, month in _LATIN_MONTH.items()
+}
+_CJK_DATES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"{_YEAR}\s*[年년]\s*(?P<number>[01]?\d)\s*[月월](?:\s*(?P<day>[0-3]?\d)\s*[日号일])?",
+        r"(?<!\d)(?P<number>[01]?\d)\s*[月월](?:\s*(?P<day>[0-3]?\d)\s*[日号일])?",
+        rf"{_YEAR}\s*[年년]",
+    )
+)
+# Words for a time that ends today: how many days ago it began, and how many days it has.
+_RELATIVE: dict[str, tuple[tuple[re.Pattern[str], int, int], ...]] = {
+    language: tuple((re.compile(pattern, re.IGNORECASE), back, days) for pattern, back, days in words)
+    for language, words in {
+        "de": ((r"\bheute\b", 0, 1), (r"\bgestern\b", 1, 1), (r"\bvorgestern\b", 2, 1),
+               (r"\bdiese\w?\s+woche\b", 6, 7), (r"\b(?:letzte|vorige|vergangene)\w?\s+woche\b", 13, 14),
+               (r"\bdiese\w?\s+monat\b", 29, 30), (r"\b(?:letzte|vorige|vergangene)\w?\s+monat\b", 59, 60),
+               (r"\bdieses\s+jahr\b", 364, 365), (r"\b(?:letzte|voriges|vergangene)\w?\s+jahr\b", 729, 730)),
+        "fr": ((r"\baujourd['’]hui\b", 0, 1), (r"(?<!avant-)\bhier\b", 1, 1), (r"\bavant-hier\b", 2, 1),
+               (r"\bcette\s+semaine\b", 6, 7), (r"\bsemaine\s+(?:dernière|passée)\b", 13, 14),
+               (r"\bce\s+mois(?:-ci)?\b", 29, 30), (r"\bmois\s+(?:dernier|passé)\b", 59, 60),
+               (r"\bcette\s+année\b", 364, 365), (r"\b(?:année\s+dernière|l['’]an\s+dernier)\b", 729, 730)),
+        "es": ((r"\bhoy\b", 0, 1), (r"\bayer\b", 1, 1), (r"\b(?:anteayer|antes\s+de\s+ayer)\b", 2, 1),
+               (r"\besta\s+semana\b", 6, 7), (r"\bsemana\s+pasada\b", 13, 14), (r"\beste\s+mes\b", 29, 30),
+               (r"\bmes\s+pasado\b", 59, 60), (r"\beste\s+año\b", 364, 365), (r"\baño\s+pasado\b", 729, 730)),
+        "it": ((r"\boggi\b", 0, 1), (r"\bieri\b", 1, 1), (r"\b(?:l['’]altro\s+ieri|avantieri)\b", 2, 1),
+               (r"\bquesta\s+settimana\b", 6, 7), (r"\bsettimana\s+(?:scorsa|passata)\b", 13, 14),
+               (r"\bscorsa\s+settimana\b", 13, 14), (r"\bquesto\s+mese\b", 29, 30),
+               (r"\b(?:mese\s+scorso|scorso\s+mese)\b", 59, 60), (r"\bquest['’]anno\b", 364, 365),
+               (r"\b(?:anno\s+scorso|scorso\s+anno)\b", 729, 730)),
+        "pt": ((r"\bhoje\b", 0, 1), (r"\bontem\b", 1, 1), (r"\banteontem\b", 2, 1), (r"\besta\s+semana\b", 6, 7),
+               (r"\bsemana\s+passada\b", 13, 14), (r"\beste\s+mês\b", 29, 30), (r"\bmês\s+passado\b", 59, 60),
+               (r"\beste\s+ano\b", 364, 365), (r"\bano\s+passado\b", 729, 730)),
+        "zh": (("今天", 0, 1), ("昨天", 1, 1), ("前天", 2, 1), ("这(?:个)?(?:周|星期)", 6, 7),
+               ("上(?:个)?(?:周|星期)", 13, 14),
+               ("这个月", 29, 30), ("上个月", 59, 60), ("今年", 364, 365), ("去年", 729, 730)),
+        "ja": (("今日", 0, 1), ("昨日|きのう", 1, 1), ("一昨日|おととい", 2, 1), ("今週", 6, 7), ("先週", 13, 14),
+               ("今月", 29, 30), ("先月", 59, 60), ("今年", 364, 365), ("去年|昨年", 729, 730)),
+        "ko": (("오늘", 0, 1), ("어제", 1, 1), ("그저께|그제", 2, 1), ("이번\\s*주", 6, 7), ("지난\\s*주", 13, 14),
+               ("이번\\s*달", 29, 30), ("지난\\s*달", 59, 60), ("올해", 364, 365), ("작년|지난\\s*해", 729, 730)),
+    }.items()
+}  # fmt: skip
+_UNITS = {
+    "tag": 1, "tage": 1, "tagen": 1, "woche": 7, "wochen": 7, "monat": 30, "monate": 30, "monaten": 30, "jahr": 365,
+    "jahre": 365, "jahren": 365, "jour": 1, "jours": 1, "semaine": 7, "semaines": 7, "mois": 30, "an": 365, "ans": 365,
+    "día": 1, "días": 1, "dia": 1, "dias": 1, "semana": 7, "semanas": 7, "mes": 30, "meses": 30, "mês": 30, "año": 365,
+    "años": 365, "ano": 365, "anos": 365, "giorno": 1, "giorni": 1, "settimana": 7, "settimane": 7, "mese": 30,
+    "mesi": 30, "anno": 365, "anni": 365, "天": 1, "日": 1, "周": 7, "星期": 7, "週間": 7, "个月": 30,
+    "か月": 30, "ヶ月": 30, "年": 365, "일": 1, "주": 7, "개월": 30, "달": 30, "년": 365,
+}  # fmt: skip
+_COUNTS = {
+    word: number
+    for number, words in enumerate(
+        (
+            "ein eine einem einer un une una uno um uma 一",
+            "zwei deux dos due dois duas 两 二",
+            "drei trois tres tre três 三",
+            "vier quatre cuatro quattro quatro 四",
+            "fünf cinq cinco cinque 五",
+            "sechs six seis sei 六",
+        ),
+        1,
+    )
+    for word in words.split()
+}
+_NUMBERS = "|".join(sorted((*_COUNTS, r"\d{1,3}"), key=len, reverse=True))
+_SPACED_UNITS = "|".join(
+    sorted((unit for unit in _UNITS if unit.isascii() or unit in "díasañosmês"), key=len, reverse=True)
+)
+_PAST = {
+    "de": re.compile(rf"\bvor\s+(?P<count>{_NUMBERS})\s+(?P<unit>{_SPACED_UNITS})\b", re.IGNORECASE),
+    "fr": re.compile(rf"\bil\s+y\s+a\s+(?P<count>{_NUMBERS})\s+(?P<unit>{_SPACED_UNITS})\b", re.IGNORECASE),
+    "es": re.compile(rf"\bhace\s+(?P<count>{_NUMBERS})\s+(?P<unit>días?|{_SPACED_UNITS}|años?)\b", re.IGNORECASE),
+    "it": re.compile(rf"\b(?P<count>{_NUMBERS})\s+(?P<unit>{_SPACED_UNITS})\s+fa\b", re.IGNORECASE),
+    "pt": re.compile(rf"\bh[áa]\s+(?P<count>{_NUMBERS})\s+(?P<unit>{_SPACED_UNITS}|mês)\b", re.IGNORECASE),
+    "zh": re.compile(rf"(?P<count>{_NUMBERS})\s*(?P<unit>天|周|星期|个月|年)(?:以)?前"),
+    "ja": re.compile(rf"(?P<count>{_NUMBERS})\s*(?P<unit>日|週間|か月|ヶ月|年)前"),
+    "ko": re.compile(rf"(?P<count>{_NUMBERS})\s*(?P<unit>일|주|개월|달|년)\s*전"),
+}
 _COUNT = {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 _LENGTH = {"day": 1, "week": 7, "month": 30, "year": 365}
+
+
+_QUESTION_MARK = re.compile(r"[?？]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +176,45 @@ class When:
     days: int = 0
 
 
-def find_dates(text: str, now: datetime) -> tuple[When, ...]:
-    """Return the dates in `text`.
+def find_dates(text: str, now: datetime, language: Language | None = "en") -> tuple[When, ...]:
+    """Return the dates in `text`, which is in this language.
 
     "Yesterday" and the like are counted back from `now`, and only in a question: in a statement they say when something
     happened, not when it was mentioned.
     """
     found = list(_relative(text, now.date())) if "?" in text else []
-    for pattern in _NAMED:
+    if language is not None and language != "en" and _QUESTION_MARK.search(text):
+        found += _relative_in(language, text, now.date())
+    for pattern in (*_patterns_of(language), *_NAMED):
         found.extend(when for match in pattern.finditer(text) if _is_date(when := _read(match)))
         text = pattern.sub(" ", text)
     return tuple(dict.fromkeys(found))
 
 
+def _patterns_of(language: Language | None) -> tuple[re.Pattern[str], ...]:
+    if language in ("zh", "ja", "ko"):
+        return _CJK_DATES
+    return _BY_LANGUAGE.get(language or "en", ())
+
+
+def _relative_in(language: Language, text: str, today: date) -> Iterator[When]:
+    for pattern, back, days in _RELATIVE[language]:
+        if pattern.search(text):
+            yield _from(today - timedelta(days=back), days)
+    for match in _PAST[language].finditer(text):
+        count, unit = match["count"].lower(), _UNITS[match["unit"].lower()]
+        yield _about((_COUNTS.get(count) or int(count)) * unit, unit // 2, today)
+
+
+def _about(back: int, tolerance: int, today: date) -> When:
+    """Return the days around the day that is `back` days ago."""
+    return _from(today - timedelta(days=min(back + tolerance, 365 * 200)), 2 * tolerance + 1)
+
+
 def _read(match: re.Match[str]) -> When:
     part = match.groupdict()
-    month = int(part["number"]) if part.get("number") else _NUMBER.get((part.get("month") or "").lower())
+    name = (part.get("month") or "").lower()
+    month = int(part["number"]) if part.get("number") else _OWN_MONTHS.get(name) or _NUMBER.get(name)
     year, day = part.get("year"), part.get("day")
     return When(int(year) if year else None, month, int(day) if day else None)
 
@@ -106,9 +229,7 @@ def _relative(text: str, today: date) -> Iterator[When]:
         yield _span(match["word"].lower(), today)
     for match in _AGO.finditer(text):
         count, unit = match["count"].lower(), match["unit"].lower()
-        back = (_COUNT.get(count) or int(count)) * _LENGTH[unit]
-        tolerance = _LENGTH[unit] // 2
-        yield _from(today - timedelta(days=min(back + tolerance, 365 * 200)), 2 * tolerance + 1)
+        yield _about((_COUNT.get(count) or int(count)) * _LENGTH[unit], _LENGTH[unit] // 2, today)
 
 
 def _span(word: str, today: date) -> When:

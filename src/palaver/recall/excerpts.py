@@ -9,7 +9,8 @@ from itertools import pairwise
 from math import sqrt
 
 from palaver.core.strides import between_strides
-from palaver.recall.terms import terms
+from palaver.recall.languages import recognise
+from palaver.recall.terms import index_terms
 
 Span = tuple[int, int]
 
@@ -45,9 +46,9 @@ def find_excerpt(text: str, rarity: Mapping[str, float], room: int) -> tuple[Spa
 
 
 def _read(text: str, rarity: Mapping[str, float]) -> list[_Piece]:
-    pieces = []
+    pieces, language = [], recognise(text)
     for start, end, is_code in _split(text):
-        stems = frozenset(rarity).intersection(terms(text[start:end]))
+        stems = frozenset(rarity).intersection(index_terms(text[start:end], language))
         pieces.append(_Piece(start, end, stems, is_code))
         between_strides()
     return pieces

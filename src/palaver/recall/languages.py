@@ -1,6 +1,6 @@
 """The language of a text, and its words in that language: stop words, stems, pairs of letters. Pure.
 
-English is the rule: it is stemmed by `palaver.recall.terms`, and everything here comes in addition. A text is taken for
+English is the rule: it is stemmed by `palaver.recall.terms`, and everything here comes in addition. A text counts as
 another language only if enough of its small words belong to that language and fewer to English.
 """
 
@@ -24,71 +24,79 @@ MAX_READ = 2_000  # characters that are enough to recognise a language
 MAX_WORD = 64
 
 _ENGLISH = frozenset(
-    """a about all also am an and any are as at be been but by can could did do does for from had has have he her him his
-    how i if in into is it its just me more my no not of on or our out she so some than that the their them then there
-    these they this to too up us was we were what when where which who why will with would you your""".split()
+    """a about all also am an and any are as at be been but by can could did do does for from had has have he
+        her him his how i if in into is it its just me more my no not of on or our out she so some than that the
+        their them then there these they this to too up us was we were what when where which who why will with
+        would you your""".split()
 )
 _STOP_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
-        "de": """aber alle allem allen aller alles als also am an ander andere anderen anderer auch auf aus bei beim bin
-            bis bist da dabei damit danach dann daran darauf darüber das dass dazu dein deine deinem deinen deiner dem den
-            denn der deren des dessen dich die dies diese diesem diesen dieser dieses dir doch dort du durch ein eine einem
-            einen einer eines einmal er es etwas euch euer eure für gegen gewesen hab habe haben hat hatte hatten hattest
-            hast hier hin hinter ich ihm ihn ihnen ihr ihre ihrem ihren ihrer im immer in ist ja jede jedem jeden jeder jedes
-            jetzt kann kannst kein keine keinem keinen keiner können könnte lassen machen man manche mehr mein meine meinem
-            meinen meiner mich mir mit muss musste nach nicht nichts noch nun nur ob oder ohne schon sehr sein seine seinem
-            seinen seiner seit selbst sich sie sind so soll sollen sollte sondern sonst über um und uns unser unsere unserem
-            unseren unserer unter viel vom von vor wann war waren warst warum was weil weiter welche welchem welchen welcher
-            welches wem wen wenn wer werde werden wie wieder wieso will wir wird wirst wo wohin woher wollen wollte worden
-            wurde wurden würde würden zu zum zur zwar zwischen eigentlich bitte mal gern gerne""",
-        "fr": """ai aie ait alors après as au aussi autre autres aux avaient avais avait avant avec avez avoir avons bien c
-            ça car ce ceci cela celle celui ces cet cette ceux chaque chez comme comment contre d dans de depuis des deux
-            donc dont du elle elles en encore entre est et étaient étais était étant été êtes être eu eux fait faire font
-            hors il ils j je jamais l la laquelle le lequel les lesquels leur leurs lui m ma mais me même mes moi moins mon
-            n ne ni non nos notre nous on ont ou où par parce pas peu peut plus plusieurs pour pourquoi pouvez près qu quand
-            que quel quelle quelles quels qui quoi s sa sans se sera serait ses si son sont sous souvent suis sur t ta tant
-            te tes toi ton toujours tous tout toute toutes très trop tu un une va vais vas vers vos votre vous y combien
-            déjà quelque quelques avons""",
-        "es": """a al algo alguna algunas alguno algunos ante antes aquel aquella aquí así aun aunque bien cada casi como
-            cómo con contra cual cuál cuales cuáles cualquier cuando cuándo cuanto cuánto cuanta cuánta cuantos cuántos
-            cuantas cuántas de del desde donde dónde dos durante e el él ella ellas ellos en entre era eran eres es esa esas
-            ese eso esos esta está estaba estado están estar estas este esto estos estoy estuve estuvo fue fueron fui ha
-            había habían haber hace hacer hacia han has hasta hay he hemos hizo la las le les lo los más me mi mis mí mucho
-            muchos muy nada ni no nos nosotros nuestra nuestro nunca o os otra otras otro otros para pero poco por porque
-            pues que qué quien quién quienes se sea ser será si sí sido siempre sin sobre solo sólo son soy su sus suya suyo
-            también tampoco tan tanto te tendrá tenemos tener tengo ti tiene tienen tienes toda todas todo todos tu tú tus
-            tuve tuvo un una uno unos unas usted va vamos voy y ya yo""",
-        "it": """a ad agli ai al alla alle allo allora altra altre altri altro anche ancora avere aveva avevo avevi avete
-            avuto ben bene c che chi ci ciò col come con cosa così cui d da dagli dai dal dalla dalle dallo degli dei del
-            dell della delle dello di dopo dove due e è ed era erano eri essere fa faccio fare fatto fra già gli ha hai hanno
-            ho i il in io l la le lei li lo loro lui ma mai me meno mi mia mie miei mio molta molte molti molto ne negli nei
-            nel nell nella nelle nello no noi non nostra nostri nostro o ogni per perché però più poco poi prima proprio
-            qua qual quale quali quando quanta quante quanti quanto quel quella quelle quelli quello questa queste questi
-            questo qui sarà se sei sempre senza si sia siamo siete sono sopra sotto sta stata state stati stato sto su sua
-            sue sugli sui sul sulla sulle suo suoi t te ti tra tu tua tue tuo tuoi tutta tutte tutti tutto un una uno va vi
-            voi vostra vostro""",
-        "pt": """a à ainda algo alguém algum alguma algumas alguns ao aos aquela aquele aquilo as às assim até bem cada com
-            como contra cujo da das de dela delas dele deles depois desde dessa desse desta deste disse disso disto do dois
-            dos duas durante e é ela elas ele eles em enquanto entre era eram és essa essas esse esses esta está estamos
-            estão estas estar estava estavam este estes estou eu faz fazer fez fica foi foram fui há isso isto já lá lhe
-            lhes lo mais mas me mesmo meu meus mim minha minhas muita muitas muito muitos na não nas nem nenhum nessa nesse
-            nesta neste ninguém no nos nós nossa nosso num numa nunca o onde os ou outra outras outro outros para pela pelas
-            pelo pelos per por porque porquê pois posso pouco qual quais quando quanta quantas quanto quantos que quê quem
-            se seja sem sempre ser será seu seus si sido só sob sobre somos sou sua suas também tão te tem têm temos tenho
-            ter teu teus teve ti tinha tinham tive toda todas todo todos tu tua tuas tudo um uma umas uns vai vão você vocês
-            vos vou""",
+        "de": """aber alle allem allen aller alles als also am an ander andere anderen anderer auch auf aus bei beim
+            bin bis bist da dabei damit danach dann daran darauf darüber das dass dazu dein deine deinem deinen
+            deiner dem den denn der deren des dessen dich die dies diese diesem diesen dieser dieses dir doch
+            dort du durch ein eine einem einen einer eines einmal er es etwas euch euer eure für gegen gewesen
+            hab habe haben hat hatte hatten hattest hast hier hin hinter ich ihm ihn ihnen ihr ihre ihrem ihren
+            ihrer im immer in ist ja jede jedem jeden jeder jedes jetzt kann kannst kein keine keinem keinen
+            keiner können könnte lassen machen man manche mehr mein meine meinem meinen meiner mich mir mit muss
+            musste nach nicht nichts noch nun nur ob oder ohne schon sehr sein seine seinem seinen seiner seit
+            selbst sich sie sind so soll sollen sollte sondern sonst über um und uns unser unsere unserem
+            unseren unserer unter viel vom von vor wann war waren warst warum was weil weiter welche welchem
+            welchen welcher welches wem wen wenn wer werde werden wie wieder wieso will wir wird wirst wo wohin
+            woher wollen wollte worden wurde wurden würde würden zu zum zur zwar zwischen eigentlich bitte mal
+            gern gerne""",
+        "fr": """ai aie ait alors après as au aussi autre autres aux avaient avais avait avant avec avez avoir avons
+            bien c ça car ce ceci cela celle celui ces cet cette ceux chaque chez comme comment contre d dans de
+            depuis des deux donc dont du elle elles en encore entre est et étaient étais était étant été êtes
+            être eux fait faire font hors il ils j je jamais l la laquelle le lequel les lesquels leur leurs lui
+            m ma mais me même mes moi moins mon n ne ni non nos notre nous on ont ou où par parce pas peu peut
+            plus plusieurs pour pourquoi pouvez près qu quand que quel quelle quelles quels qui quoi s sa sans
+            se sera serait ses si son sont sous souvent suis sur t ta tant te tes toi ton toujours tous tout
+            toute toutes très trop tu un une va vais vas vers vos votre vous y combien déjà quelque quelques
+            avons""",
+        "es": """a al algo alguna algunas alguno algunos ante antes aquel aquella aquí así aun aunque bien cada casi
+            como cómo con contra cual cuál cuales cuáles cualquier cuando cuándo cuanto cuánto cuanta cuánta
+            cuantos cuántos cuantas cuántas de del desde donde dónde dos durante e el él ella ellas ellos en
+            entre era eran eres es esa esas ese eso esos esta está estaba estado están estar estas este esto
+            estos estoy estuve estuvo fue fueron fui ha había habían haber hace hacer hacia han has hasta hay he
+            hemos hizo la las le les lo los más me mi mis mí mucho muchos muy nada ni no nos nosotros nuestra
+            nuestro nunca o os otra otras otro otros para pero poco por porque pues que qué quien quién quienes
+            se sea ser será si sí sido siempre sin sobre solo sólo son soy su sus suya suyo también tampoco tan
+            tanto te tendrá tenemos tener tengo ti tiene tienen tienes toda todas todo todos tu tú tus tuve tuvo
+            un una uno unos unas usted va vamos voy y ya yo""",
+        "it": """a ad agli ai al alla alle allo allora altra altre altri altro anche ancora avere aveva avevo avevi
+            avete avuto ben bene c che chi ci ciò col come con cosa così cui d da dagli dai dal dalla dalle
+            dallo degli dei del dell della delle dello di dopo dove due e è ed era erano eri essere fa faccio
+            fare fatto fra già gli ha hai hanno ho i il in io l la le lei li lo loro lui ma mai me meno mi mia
+            mie miei mio molta molte molti molto ne negli nei nel nell nella nelle nello no noi non nostra
+            nostri nostro o ogni per perché però più poco poi prima proprio qua qual quale quali quando quanta
+            quante quanti quanto quel quella quelle quelli quello questa queste questi questo qui sarà se sei
+            sempre senza si sia siamo siete sono sopra sotto sta stata state stati stato sto su sua sue sugli
+            sui sul sulla sulle suo suoi t te ti tra tu tua tue tuo tuoi tutta tutte tutti tutto un una uno va
+            vi voi vostra vostro""",
+        "pt": """a à ainda algo alguém algum alguma algumas alguns ao aos aquela aquele aquilo as às assim até bem
+            cada com como contra cujo da das de dela delas dele deles depois desde dessa desse desta deste disse
+            disso disto do dois dos duas durante e é ela elas ele eles em enquanto entre era eram és essa essas
+            esse esses esta está estamos estão estas estar estava estavam este estes estou eu faz fazer fez fica
+            foi foram fui há isso isto já lá lhe lhes lo mais mas me mesmo meu meus mim minha minhas muita
+            muitas muito muitos na não nas nem nenhum nessa nesse nesta neste ninguém no nos nós nossa nosso num
+            numa nunca o onde os ou outra outras outro outros para pela pelas pelo pelos per por porque porquê
+            pois posso pouco qual quais quando quanta quantas quanto quantos que quê quem se seja sem sempre ser
+            será seu seus si sido só sob sobre somos sou sua suas também tão te tem têm temos tenho ter teu teus
+            teve ti tinha tinham tive toda todas todo todos tu tua tuas tudo um uma umas uns vai vão você vocês
+            são estive fiz dia onde aí vos vou""",
     }.items()
 }  # fmt: skip
-# Words of these lists that English texts contain as well, as words or as parts of names: they are no sign of a language.
+# Words of these lists that English texts contain as well, as words or as parts of names.
 _ALSO_ENGLISH = _ENGLISH | frozenset(
-    """die war hat man bin den will mal mit gern also dort hier sein dies hab ob um so am an as ai car font chez des du
-    en est et il la le les l ma mes moi mon non nos on ont ou pas plus qui sa se sera ses si son sont sous sur ta te ten
-    tes ton tous tout tu un une va vas vers y c d j m n s t con de del el era es esta ha has he hay la las le les lo los me
-    mi no o os pues que se ser si sin solo son su sus tan te ti tu un uno va ya yo a ad ai al come da dal dei di due e fare
-    fa fra i in io li lo lei ma mai me mia mi ne no noi o per poi prima qua se sei sia sta state sto su sue sui te ti tra
-    tua un uno va vi voi com do dos e ela em era essa faz fez foi lo mas me mini na no nos num o onde os per pro sem ser
-    seu si sob sou te tem ter um uma vos more hot""".split()
+    """die war hat man bin den will mal mit gern also dort hier sein dies hab ob um so am an as ai car font
+        chez des du en est et il la le les l ma mes moi mon non nos on ont ou pas plus qui sa se sera ses si son
+        sont sous sur ta te ten tes ton tous tout tu un une va vas vers y c d j m n s t con de del el era es
+        esta ha has he hay la las le les lo los me mi no o os pues que se ser si sin solo son su sus tan te ti
+        tu un uno va ya yo a ad ai al come da dal dei di due e fare fa fra i in io li lo lei ma mai me mia mi ne
+        no noi o per poi prima qua se sei sia sta state sto su sue sui te ti tra tua un uno va vi voi com do dos
+        e ela em era essa faz fez foi lo mas me mini na no nos num o onde os per pro sem ser seu si sob sou te
+        tem ter um uma vos more hot""".split()
 )
 # Words of program code and names: no sign of anything.
 _NEVER = frozenset("sans font ed col state per come car des main date a c d e i j l m n o s t y".split())
@@ -105,6 +113,7 @@ def _votes() -> dict[str, tuple[tuple[Language, int], ...]]:
     return {word: tuple((one, 2 if len(of) == 1 else 1) for one in of) for word, of in found.items()}
 
 
+_SURELY_ENGLISH = _ENGLISH - frozenset().union(*_STOP_WORDS.values())
 _VOTES = _votes()
 _VOTERS = frozenset(_VOTES)
 # They count in a text without any word that is surely English.
@@ -121,7 +130,7 @@ _WORD = re.compile(r"\w+")
 
 
 def recognise(text: str) -> Language | None:
-    """Return the language of a text. None if nothing tells: then it is treated as English."""
+    """Return the language of a text. None if it is not clear: then it is treated as English."""
     text = text[:MAX_READ].lower()
     if not text.isascii() and (found := _by_script(text)):
         return found
@@ -131,15 +140,17 @@ def recognise(text: str) -> Language | None:
 def recognise_words(words: Sequence[str], text: str = "") -> Language | None:
     """Return the language of these words, in lower case. `text` is what they are from, for its letters."""
     voters = _VOTERS.intersection(words)
-    english = 2 * len(_ENGLISH.intersection(words))
+    english = 2 * len(_SURELY_ENGLISH.intersection(words))
     if not voters and english and text.isascii():  # most texts
         return "en"
     weak = frozenset() if english else _WEAK_VOTERS.intersection(words)
     votes = _count(voters, weak, text)
     first, second = sorted(votes.values(), reverse=True)[:2]
-    if first <= english or first == second or not _are_enough(first, english, len(voters | weak), len(words)):
-        return "en" if english >= max(first, 1) else None
-    return next(one for one in STEMMED if votes[one] == first)
+    best = next(one for one in STEMMED if votes[one] == first)
+    own = len(_STOP_WORDS[best].intersection(voters | weak))
+    if first <= english or first == second or not _are_enough(first, english, own, len(words)):
+        return "en" if english >= max(first, 1) or (not first and not _ENGLISH.isdisjoint(words)) else None
+    return best
 
 
 def _are_enough(votes: int, english: int, voters: int, words: int) -> bool:

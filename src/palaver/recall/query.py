@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from palaver.recall.dates import When, find_dates
-from palaver.recall.terms import STOP_WORDS, terms
+from palaver.recall.foreign_cues import cues_of
+from palaver.recall.languages import Language, recognise
+from palaver.recall.terms import STOP_WORDS, AskedTerm, asked_terms, terms
 
 MAX_CHARACTERS = 2_000
 MAX_STEMS = 64
@@ -72,6 +74,19 @@ class Query:
     recollects: bool = False  # asks what the speaker said or did
     collects: bool = False  # asks for several things: a list, a number, an order
     topic: bool = True  # names a topic; "sum up our conversation" does not
+    language: Language | None = "en"  # None: not clear
+    others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # other stems that mean the same word
+    words_first: bool = False  # the embedder does not know its language: words count more than meaning
+
+    @property
+    def is_english(self) -> bool:
+        """Whether it is English, or nothing says that it is not."""
+        return self.language in ("en", None)
+
+    @property
+    def all_stems(self) -> tuple[str, ...]:
+        """The stems, and the others that stand for them."""
+        return tuple(dict.fromkeys((*self.stems, *(other for others in self.others.values() for other in others))))
 
 
 def parse(text: str, actors: Sequence[str], now: datetime) -> Query:
@@ -79,20 +94,46 @@ def parse(text: str, actors: Sequence[str], now: datetime) -> Query:
     text = text[:MAX_CHARACTERS]
     found = _find_actors(text, actors)
     in_first_person = _in_first_person(text, found.keys())
-    is_question, overview = _QUESTION.search(text) is not None, _OVERVIEW.search(text) is not None
+    language = recognise(text)
+    cues, asked = cues_of(language), asked_terms(text, language)[:MAX_STEMS]
+    is_question = _QUESTION.search(text) is not None
+    overview = bool(_OVERVIEW.search(text) or (cues and cues.overview.search(text)))
+    collects = bool(_COLLECTS.search(text) or (cues and cues.collects.search(text)))
     return Query(
         text=text,
-        stems=tuple(dict.fromkeys(terms(text)))[:MAX_STEMS],
+        stems=tuple(one.stem for one in asked),
         dense_text=in_first_person,
         named=frozenset(code for codes in found.values() for code in codes),
-        dates=find_dates(in_first_person, now),  # June may be a participant
-        asks_assistant=_ASKS_ASSISTANT.search(text) is not None,
+        dates=find_dates(in_first_person, now, language),  # June may be a participant
+        asks_assistant=bool(_ASKS_ASSISTANT.search(text) or (cues and cues.asks_assistant.search(text))),
         overview=overview,
         is_question=is_question,
-        recollects=_RECOLLECTS.search(text) is not None,
-        collects=is_question and not overview and _COLLECTS.search(text) is not None,
-        topic=bool(terms(_TALK.sub(" ", text))),
+        recollects=bool(_RECOLLECTS.search(text) or (cues and cues.recollects.search(text))),
+        collects=is_question and not overview and collects,
+        topic=_has_topic(text, language),
+        language=language,
+        others=_others(asked),
     )
+
+
+def _others(asked: Sequence[AskedTerm]) -> dict[str, tuple[str, ...]]:
+    """Return other stems of the first words, as far as there is room for them."""
+    room = MAX_STEMS - len(asked)
+    found = {}
+    for stem, others in asked:
+        room -= len(others)
+        if room < 0:
+            break
+        if others:
+            found[stem] = others
+    return found
+
+
+def _has_topic(text: str, language: Language | None) -> bool:
+    cues = cues_of(language)
+    if cues is None:
+        return bool(terms(_TALK.sub(" ", text)))
+    return bool(asked_terms(cues.talk.sub(" ", text), language))
 
 
 def _find_actors(text: str, actors: Sequence[str]) -> dict[str, set[int]]:

@@ -11,7 +11,7 @@ import numpy as np
 from palaver.model import Fact
 from palaver.recall.query import Query
 from palaver.recall.relevance import Alikeness, estimate, estimate_single
-from palaver.recall.scoring import Indices, Lexical, Scores, idf, rank, scale_cosines, score
+from palaver.recall.scoring import Hits, Indices, Lexical, Scores, idf, rank, scale_cosines, score
 from palaver.recall.sessions import Flags
 from palaver.recall.terms import terms
 from palaver.recall.turn_arrays import IndexedProfile, Profile
@@ -76,7 +76,9 @@ class Hints:
 
     @classmethod
     def of(cls, query: Query, lexical: Lexical) -> Hints:
-        return cls({stem: idf(lexical, stem) for stem in lexical.stems}, query.asks_assistant)
+        rarity = {stem: idf(lexical, stem) for stem in lexical.stems}
+        others = {other: rarity[stem] for stem, others in query.others.items() for other in others}
+        return cls(rarity if query.language is None else others | rarity, query.asks_assistant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +169,25 @@ def count_words(
     words: int,
 ) -> Lexical:
     """Find the postings' turns in the profile. `passages` and `words` are the numbers of all in the scope."""
-    hits = {}
+    hits: dict[str, Hits] = {}
     for stem, (tids, sizes) in postings.items():
         indices, is_known = known.find(np.asarray(tids, np.int64))
         hits[stem] = (indices, np.asarray(sizes, np.int32)[is_known], np.ones(len(indices), np.int32))
+    hits = {stem: _with_others(query, stem, hits) for stem in query.stems if stem in hits}
     return Lexical(query.stems, hits, max(1, passages), max(1.0, words / max(1, passages)))
+
+
+def _with_others(query: Query, stem: str, hits: Mapping[str, Hits]) -> Hits:
+    """Return where a word of the question occurs, by any of its stems.
+
+    If the language of the question is not known, its other stems count only where nothing has the word itself.
+    """
+    own, others = hits[stem], [hits[other] for other in query.others.get(stem, ()) if other in hits]
+    if not others or (query.language is None and len(own[0])):
+        return own
+    turns, sizes, counts = (np.concatenate(column) for column in zip(own, *others, strict=True))
+    _, first = np.unique(turns.astype(np.int64) << 20 | sizes, return_index=True)
+    return turns[first], sizes[first], counts[first]
 
 
 class ScoredFact(NamedTuple):

@@ -84,13 +84,14 @@ def estimate(
     The best turn's is the probability that the scope holds evidence for the question. The others' are lower, as their
     score is, down to 0 for a turn with a typical score. `complete` says that no cosine is missing that would be high,
     `sample` which turns stand for all of the scope, if these are only its best ones.
-    Words count too where a turn has most of them, cosines are missing, or the scale of the embedder is not known.
+    Words count too where a turn has most of them, cosines are missing, or the scale of the embedder is not known. They
+    alone count where the embedder does not know the language of the question.
     """
     if not allowed.any():
         return np.zeros(len(profile), np.float32)
     words = _match_words(lexical, allowed)
     by_words = _odds(calibration.words, words.in_one_turn, words.known)
-    best = _best_cosine(cosines, allowed)
+    best = None if query.words_first else _best_cosine(cosines, allowed)
     if best is None:
         odds = by_words
     else:
@@ -106,6 +107,7 @@ def estimate(
 
 def estimate_single(query: Query, lexical_share: float, cosine: float | None, alike: Alikeness) -> float:
     """Return the relevance of one thing that is not a turn, such as a fact, by its share of the question's words."""
+    cosine = None if query.words_first else cosine
     evidence = DEFAULT.words if cosine is None else DEFAULT.meaning
     best = lexical_share if cosine is None else _closeness(cosine, alike)
     odds = _odds(evidence, best, lexical_share)

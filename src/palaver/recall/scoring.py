@@ -7,7 +7,7 @@ attain, so that a question whose words do not occur is decided by its meaning.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log1p
 
 import numpy as np
@@ -51,6 +51,8 @@ class Weights:
     openings: float = 5.0
     spread: float = 0.1  # the standard deviation to which every embedder's cosines are scaled
     common: float = 0.5  # see `aim`
+    foreign_lexical: float = 1.5  # times, where the embedder does not know the language of the question
+    foreign_dense: float = 0.5
     k1: float = 1.2
     b: float = 0.75
 
@@ -109,7 +111,7 @@ def score(
 
     If only the nearest turns have a cosine, `sample` holds the cosines of some others, as a scale.
     """
-    w = weights
+    w = _for_language(weights, query)
     own = {
         "lexical": w.lexical * lexical_share(len(profile), lexical, w),
         "dense": w.dense * scale_cosines(len(profile), cosines, sample, w.spread),
@@ -121,6 +123,13 @@ def score(
     named = own | _score_context(profile, query, relevance, w)
     total = _sum(named)
     return Scores(np.where(profile.searchable, total, np.float32(-np.inf)), named)
+
+
+def _for_language(weights: Weights, query: Query) -> Weights:
+    if not query.words_first:
+        return weights
+    lexical, dense = weights.lexical * weights.foreign_lexical, weights.dense * weights.foreign_dense
+    return replace(weights, lexical=lexical, dense=dense)
 
 
 def _length(profile: Profile, query: Query, w: Weights) -> Floats:

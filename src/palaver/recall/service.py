@@ -7,9 +7,9 @@ date. Vectors follow through the outbox: until they are there, a turn is found b
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +21,7 @@ from palaver.ports.engine import RecallStore
 from palaver.ports.models import Embedder
 from palaver.ports.ranking import RankingStore
 from palaver.ports.recall import CandidateQuery, FactQuery, Nearest, RecallScope, RecallSize
+from palaver.recall.languages import NAMES, recognise
 from palaver.recall.terms import MAX_QUERY, terms
 
 if TYPE_CHECKING:  # numpy is imported when something is recalled, not when a store is opened
@@ -94,7 +95,6 @@ class RecallService:
         `since` and `until` bound the time; `through` the position, within one conversation. `asked` is the time and
         position of the turn that asks: it is not an answer to itself.
         """
-        from palaver.recall.query import parse
         from palaver.recall.ranking import Filter, Hints, Ranking, count_words
         from palaver.recall.scope_ranking import score_scope
 
@@ -106,17 +106,17 @@ class RecallService:
         async with self._lock:
             known = await self._read_profile(scope, where)
         turns = known.turns
-        query = parse(text, turns.profile.actors, self.clock.now())
+        query = self._parse(text, turns.profile.actors)
         postings = {}
         if query.stems:
-            postings = await self.engine.postings(scope, where, query.stems, self.limits.postings)
+            postings = await self.engine.postings(scope, where, query.all_stems, self.limits.postings)
         lexical = count_words(turns, query, postings, passages=known.passages, words=known.words)
         near = self._on_scale(await self._compare(scope, where, query, turns, lexical))
         scored = await asyncio.to_thread(score_scope, turns.profile, query, lexical, near, most, bounds)
         if query.collects and near.question is not None and near.sample is None:
             wider = await asyncio.to_thread(self._widen, turns, near, scored)
             scored = await asyncio.to_thread(score_scope, turns.profile, query, lexical, near, most, bounds, wider)
-        note = self._describe(has_vector=near.question is not None)
+        note = self._describe(has_vector=near.question is not None, query=query)
         lost = (_lost_note(known.missing, "passages"), _lost_note(self._lost_vectors.get((scope, where), 0), "vectors"))
         self.note = note = "; ".join(filter(None, (note, *lost, self.engine.index_problem())))
         profile, scores, order = scored
@@ -135,18 +135,17 @@ class RecallService:
         """Rank the turns of a large scope that the engine finds by words, by meaning and by dates, with neighbours."""
         from palaver.recall.candidates import build_arrays, compare, count_words
         from palaver.recall.dates import spans
-        from palaver.recall.query import parse
         from palaver.recall.ranking import Hints, Ranking, rank_turns
         from palaver.recall.vectors import aim_at_sample
 
         now = self.clock.now()
-        query = parse(text, size.actors, now)
+        query = self._parse(text, size.actors)
         question = await self._embed(query)
         sample = None if question is None else await self._read_sample(store, scope, where, size.passages)
         if question is not None and sample is not None:
             question = aim_at_sample(question, sample)
         wanted = CandidateQuery(
-            stems=query.stems,
+            stems=query.all_stems,
             size=size,
             by_words=max(most, self.limits.candidates),
             by_meaning=max(most, self.limits.candidates),
@@ -158,12 +157,12 @@ class RecallService:
         )
         found = await store.candidates(scope, where, wanted)
         turns, typical = build_arrays(found)
-        query = parse(text, turns.profile.actors, now)  # its codes of actors are those of these turns
+        query = self._parse(text, turns.profile.actors)  # its codes of actors are those of these turns
         lexical = count_words(turns, query, found, size)
         near = self._on_scale(compare(turns, found, sample, question))
         args = (turns.profile, query, lexical, near, most, bounds, typical)
         scores, order = await asyncio.to_thread(rank_turns, *args)
-        self.note = note = self._describe(has_vector=near.question is not None)
+        self.note = note = self._describe(has_vector=near.question is not None, query=query)
         return Ranking(turns.profile, scores, order, note, near, is_sparse=True, hints=Hints.of(query, lexical))
 
     async def _read_size(self, store: RankingStore, scope: Scope, where: RecallScope) -> RecallSize:
@@ -174,13 +173,38 @@ class RecallService:
             self._sizes[scope, where] = known
         return known[1]
 
-    def _describe(self, *, has_vector: bool) -> str:
+    def _parse(self, text: str, actors: Sequence[str]) -> Query:
+        from palaver.recall.query import parse
+
+        query = parse(text, actors, self.clock.now())
+        return query if self._knows(query) else replace(query, words_first=True)
+
+    def _knows(self, query: Query) -> bool:
+        """Return whether the embedder knows the language of a question. One that does not say knows all of them."""
+        known = getattr(self.embedder, "languages", None)
+        return self.embedder is None or known is None or (query.language or "en") in known
+
+    def _describe(self, *, has_vector: bool, query: Query | None = None) -> str:
         if self.embedder is None:
             how = "none is in use" if embedder_available() else "its files are missing: reinstall palaver"
             return f"by words alone: no embedder ({how})"
         if not has_vector:
             return f"by words alone: {self.embedder.name} could not answer"
-        return f"by words and meaning ({self.embedder.name})"
+        how = f"by words and meaning ({self.embedder.name})"
+        if query is None or not query.words_first:
+            return how
+        return f"{how}; the embedder does not know {NAMES[query.language or 'en']}, so words count more"
+
+    def describe_languages(self, texts: Sequence[str]) -> str:
+        """Say that turns are in languages that the embedder does not know."""
+        known = getattr(self.embedder, "languages", None)
+        if known is None:
+            return ""
+        found = Counter(language for text in texts if (language := recognise(text)) is not None)
+        unknown = [
+            f"{count:,} in {NAMES[language]}" for language, count in found.most_common() if language not in known
+        ]
+        return f"; turns in a language that the embedder does not know: {', '.join(unknown)}" if unknown else ""
 
     async def turns(self, scope: Scope, ranking: Ranking, indices: Sequence[int]) -> dict[int, Turn]:
         """Read the turns at these indices, as they are stored now."""
@@ -196,7 +220,6 @@ class RecallService:
 
     async def facts(self, scope: Scope, where: RecallScope, text: str, ranking: Ranking) -> list[ScoredFact]:
         """Read the facts of the scope, and score each by words and by meaning."""
-        from palaver.recall.query import parse
         from palaver.recall.ranking import compare_facts, score_facts
 
         if self.ranking_store is not None and ranking.is_sparse:
@@ -205,17 +228,16 @@ class RecallService:
         vectors = {}
         if facts and self.embedder is not None and ranking.near.question is not None:
             vectors = await self.engine.fact_vectors(scope, where, self.embedder.name)
-        query = parse(text, ranking.profile.actors, self.clock.now())
+        query = self._parse(text, ranking.profile.actors)
         return score_facts(facts, query, compare_facts(vectors, ranking.near), ranking.near.alike)
 
     async def _find_facts(
         self, store: RankingStore, scope: Scope, where: RecallScope, text: str, ranking: Ranking
     ) -> list[ScoredFact]:
         """Score the facts of a large scope that the engine finds by words and by meaning."""
-        from palaver.recall.query import parse
         from palaver.recall.ranking import compare_facts, score_facts
 
-        query = parse(text, ranking.profile.actors, self.clock.now())
+        query = self._parse(text, ranking.profile.actors)
         question = ranking.near.question
         wanted = FactQuery(
             stems=query.stems,

@@ -18,8 +18,8 @@ from palaver.core.strides import between_strides
 from palaver.recall import languages
 from palaver.recall.languages import Language, recognise, recognise_words
 
-# The version of the rules that made an index; another version of the stemmer makes other terms. Terms of languages other
-# than English come in addition to those of English, so that an index without them is completed, not made again.
+# The version of the rules that made an index; another version of the stemmer makes other terms. Terms of other
+# languages come in addition to those of English, so that an index without them is completed, not made again.
 ANALYZER = f"2/{Stemmer.version()}"
 PASSAGE_WORDS = 90
 # Longer words are cut: nobody searches for them, and a megabyte without a space must not become one term.
@@ -114,7 +114,7 @@ def _split_unspaced(word: str) -> list[str]:
 
 
 class IndexedPassages(NamedTuple):
-    """The terms of each passage that has any, joined by spaces. `is_plain`: they are those of English, and no others."""
+    """The terms of each passage that has any, joined by spaces. `is_plain`: all of them are those of English."""
 
     stems: tuple[str, ...]
     is_plain: bool
@@ -128,7 +128,7 @@ def passages(text: str) -> tuple[str, ...]:
 def index_passages(text: str) -> IndexedPassages:
     """Return what is indexed of a text: the stems of each segment as English, then those of its own language.
 
-    A segment whose language cannot be told has that of the whole text.
+    A segment whose language is not clear has that of the whole text.
     """
     found, is_plain = [], True
     pieces = segments(text)
@@ -148,7 +148,7 @@ def english_passages(text: str) -> tuple[str, ...]:
 
 
 def index_terms(text: str, whole: Language | None = None) -> list[str]:
-    """Return the stems of a passage, and those of its language that are others. `whole` is that of the text around it."""
+    """Return the stems of a passage, and those of its own language. `whole` is the language of the text around it."""
     english = terms(text)
     return english + own_terms(text, _language_of(text, whole), english) if english else []
 
@@ -200,7 +200,9 @@ def asked_terms(text: str, language: Language | None) -> list[AskedTerm]:
         for english in terms(word):
             others = [languages.stem(word, one) for one in (languages.STEMMED if language is None else (language,))]
             found.setdefault(english, {}).update(dict.fromkeys(others if len(word) > 2 else ()))
-    return [AskedTerm(stem, tuple(other for other in others if other and other != stem)) for stem, others in found.items()]
+    return [
+        AskedTerm(stem, tuple(other for other in others if other and other != stem)) for stem, others in found.items()
+    ]
 
 
 def _asked_letters(text: str, language: Language) -> list[AskedTerm]:

@@ -137,7 +137,7 @@ def _add_entries(tx: Tx, entries: Sequence[IndexEntry]) -> int:
 
 
 # ---- other languages -----------------------------------------------------------------------------------------------
-# An index of an earlier version has the terms of English only. It stays in use while those of other languages are added.
+# An index of an earlier version has the terms of English only. It stays in use while others are added.
 
 
 def chores(tx: Tx) -> int:
@@ -146,7 +146,7 @@ def chores(tx: Tx) -> int:
 
 
 def complete_batch(tx: Tx) -> int:
-    """Add the terms of other languages to the next turns that were indexed as English only. Returns how many were read."""
+    """Add the terms of other languages to the next turns that were indexed without. Returns how many were read."""
     progress = _languages_progress(tx)
     if progress is None or progress[0] >= progress[1]:
         return 0

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import chain
+from itertools import chain, count
 from queue import Empty, SimpleQueue
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -32,6 +32,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 HEAL_SECONDS = 60.0  # between two attempts to repair derived tables that found nothing
+CLOSING_CHORES = 40  # batches of chores that closing waits for; the rest is done when the file is opened again
 UNKNOWN_SECONDS = 2 * BRIEF_SECONDS  # the assumed duration of a commit before the first one: not brief
 
 
@@ -326,20 +327,26 @@ class Writer(ForkGuard):
         return True
 
     def _do_chores(self) -> None:
-        """Run chores until nothing is left. If they fail, the next write makes them due again."""
+        """Run chores until nothing is left or a write waits. If they fail, the next write makes them due again."""
         self._chores_due = 0
         try:
             with translate_errors(self.address.path):
-                while True:
-                    tx = self._begin()
-                    done = self.chores(tx)
-                    self.db.execute("COMMIT")
-                    if tx.touched:
-                        self.committed(tx.touched)
-                    if not done:
+                for done in count(1):
+                    if not self._do_some_chores() or (self._closed and done >= CLOSING_CHORES):
+                        return
+                    if not self._queue.empty():  # the rest comes after that write
+                        self._chores_due = 1
                         return
         except Exception:  # the writer must survive any text; a search runs the chores too, and reports the error
             self._roll_back()
+
+    def _do_some_chores(self) -> int:
+        tx = self._begin()
+        done = self.chores(tx)
+        self.db.execute("COMMIT")
+        if tx.touched:
+            self.committed(tx.touched)
+        return done
 
     def _commit_group(self, writes: list[_Write]) -> None:
         self._write_group(writes)

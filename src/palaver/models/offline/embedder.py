@@ -106,6 +106,7 @@ class Encoder:
     supersedes: tuple[str, ...] = ()
     modules: tuple[str, ...] = ("numpy", "onnxruntime", "tokenizers")  # that run it
     typical_cosine: float | None = None  # see `palaver.ports.models.Embedder`
+    languages: tuple[str, ...] = ("en",)  # the same
 
     def is_installed(self) -> bool:
         """Look for the files and the modules. Imports and reads nothing."""
@@ -161,7 +162,7 @@ class LocalEmbedder:
         if threads < 1:
             raise InvalidInput("threads", "must be 1 or more")
         self.encoder, self.name, self.supersedes = encoder, encoder.name, encoder.supersedes
-        self.typical_cosine = encoder.typical_cosine
+        self.typical_cosine, self.languages = encoder.typical_cosine, encoder.languages
         self._threads = threads
         self._weights = weights
         self._vocabulary = vocabulary
