@@ -86,6 +86,16 @@ def test_code_that_does_not_run_is_counted_and_has_a_reason() -> None:
     assert sum(len(REASON.findall(text)) for text in texts) == NUMBER_NOT_RUN
 
 
+# Pages
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=name_of)
+def test_every_page_says_whom_it_is_for_and_what_they_can_do_afterwards(page: Path) -> None:
+    first = page.read_text().split("\n\n")[1]
+    assert first.startswith("For "), first
+    assert "fterwards" in first, first
+
+
 # Links
 
 
