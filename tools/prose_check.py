@@ -38,11 +38,16 @@ class Marker:
     advice: str
     strong: bool = False
     at_start: bool = False  # looked for only at the beginning of a sentence that is not a question
+    only_pages: bool = False  # looked for only in Markdown: in code the word may be a name
 
 
 def _marker(name: str, pattern: str, advice: str, *, strong: bool = False, at_start: bool = False) -> Marker:
     flags = 0 if at_start else re.IGNORECASE
     return Marker(name, re.compile(pattern, flags), advice, strong, at_start)
+
+
+def _of_pages(name: str, pattern: str, advice: str) -> Marker:
+    return Marker(name, re.compile(pattern, re.IGNORECASE), advice, only_pages=True)
 
 
 _COMPARATIVES = "longer|more|less|fewer|later|earlier|greater|larger|smaller|bigger|better|worse|different|higher|lower"
@@ -70,6 +75,18 @@ MARKERS = (
     _marker("tell", rf"{_NOT_ABLE_TO}\b(?:tells?|telling|told)\b(?! (?:\w+ ){{0,3}}apart\b)", "emit, send, report"),
     _marker("hear", r"\b(?:hears?|hearing|heard)\b", "receive, get"),
     _marker("taken for", r"\b(?:is|are|was|were|be|been) taken for\b", "is treated as"),
+    _of_pages("verb", r"\bverbs?\b", "method, operation"),
+    _of_pages("mend", r"\bmend(?:s|ed|ing)?\b", "repair, correct"),
+    _of_pages("goes on", r"\b(?:go(?:es)?|going|went) on\b(?! (?:disk|to)\b)", "continues"),
+    _of_pages("in the making", r"\bin the making\b", "in progress"),
+    _of_pages("comes to be", r"\bcomes? to be\b", "say what happens"),
+    _of_pages("lets go", r"\blets? go\b", "ends, releases"),
+    _of_pages("the very", r"\bthe very\b", "the same, exactly"),
+    _of_pages("stands before", r"\bstands? (?:before|at|in front|next to|back)\b", "is, comes, is checked"),
+    _of_pages("made again", r"\bma[dk]es? (?:it|them) again\b|\bis made again\b", "is rebuilt"),
+    _of_pages("believe", r"\b(?:not|is|are) believed?\b", "trust"),
+    _of_pages("hand", r"\bhand(?:s|ed)? (?:the|it|in|to|over)\b", "give, pass"),
+    _of_pages("whichever", r"\bwhich(?:ever)? \w+ is asked\b", "name the subject"),
 )
 STRONG_MARKERS = tuple(marker for marker in MARKERS if marker.strong)
 
@@ -245,9 +262,10 @@ def files_under(path: Path) -> list[Path]:
 
 
 def findings_in(path: Path) -> Iterator[Finding]:
+    markers = [one for one in MARKERS if path.suffix == ".md" or not one.only_pages]
     for piece in prose_of(path):
         for sentence in sentences(piece):
-            for marker in markers_in(sentence.text):
+            for marker in markers_in(sentence.text, markers):
                 yield Finding(path, sentence.line, marker, sentence.text)
 
 

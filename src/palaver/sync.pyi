@@ -188,7 +188,7 @@ class Store:
 
         Deletes the conversations that the user owns, forgets the user's turns elsewhere, and removes files, notes, API
         keys, the place among participants, and the name in titles, metadata and logs. The words of others
-        about the person stay. Safe to repeat; after a crash, the same call or a sweep goes on.
+        about the person stay. Safe to repeat; after a crash, the same call or a sweep continues it.
 
         - `audit_key`: the key that signs the receipt, as for seals."""
 
@@ -357,7 +357,7 @@ class Conversation:
         another process's reader keeps old bytes in the WAL for a moment longer."""
 
     def reset(self) -> None:
-        """Forget every turn and keep the conversation. Sequence numbers go on where they were."""
+        """Forget every turn and keep the conversation. Sequence numbers continue where they were."""
 
     def attach(
         self, data: bytes | Path | str, *, filename: str | None = None, media_type: str | None = None

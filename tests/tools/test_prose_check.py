@@ -30,6 +30,12 @@ FOUND = [
     ("tell", "The readers are told."),
     ("hear", "Those who wait hear of it."),
     ("taken for", "It is taken for dead."),
+    ("verb", "Every verb needs a right."),
+    ("mend", "A restart would not mend it."),
+    ("goes on", "The server goes on with the rest."),
+    ("the very", "It continues at the very character."),
+    ("stands before", "The text stands at the head of the message."),
+    ("made again", "The worker makes it again."),
 ]
 HARMLESS = [
     "Whether the turn is stored.",
@@ -102,6 +108,13 @@ def test_comments_of_the_web_app_are_read_and_strings_are_not(tmp_path: Path, su
 def test_markdown_is_read_without_code_and_headings(tmp_path: Path) -> None:
     text = "# What it is\n\nA page.\n\n```\n# told\n```\n\nBegin anew.\n"
     assert _findings(tmp_path / "a.md", text) == [(9, "anew")]
+
+
+def test_some_markers_are_for_pages_only(tmp_path: Path) -> None:
+    sentence = "Each verb is one transaction."
+    (tmp_path / "page.md").write_text(sentence)
+    (tmp_path / "module.py").write_text(f'"""{sentence}"""')
+    assert [finding.path.name for finding in find([tmp_path])] == ["page.md"]
 
 
 def test_an_allowed_sentence_is_not_reported(

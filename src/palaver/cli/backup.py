@@ -35,7 +35,7 @@ async def backup(
     target: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for it.", show_default=False)],
     files: Files = None,
 ) -> None:
-    """Copy the database and its attachments into a new folder, while servers and programs go on writing.
+    """Copy the database and its attachments into a new folder, while servers and programs keep writing.
 
     An SQLite file is copied as it is at one moment. For Postgres, pg_dump is run with an administrator's address. The
     folder appears when the copy is whole, and only its owner can read it: it holds everything that was said.

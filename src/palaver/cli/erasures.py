@@ -48,7 +48,7 @@ async def erase_user(
     """Erase a person for good: their conversations, their turns elsewhere, files, notes, keys, and their name.
 
     The words of others about them stay. The receipt lists what was erased, by ids; with PALAVER_AUDIT_KEY it is signed.
-    Safe to repeat: an erasure that was interrupted goes on.
+    Safe to repeat: an interrupted erasure is continued.
 
     Examples:
 

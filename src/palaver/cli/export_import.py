@@ -204,7 +204,7 @@ async def import_(
 
     FILE may also be an export or session files of another product, as a file, a folder or a zip archive: ChatGPT,
     Claude, Claude Code, Codex, Open WebUI, LibreChat, Letta, OpenAI Agents, LangGraph, mem0. Branches stay branches,
-    files and tool calls come along, and the report counts every message. It can be run again, and goes on where it
+    files and tool calls come along, and the report counts every message. It can be run again, and continues where it
     was interrupted.
 
     With --from, the rows of a table become turns. Columns are known by their usual names; options say the others. It

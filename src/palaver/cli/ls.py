@@ -32,7 +32,7 @@ async def ls(
     workspace: Annotated[str | None, typer.Option(help="Only in this workspace.")] = None,
     agent: Annotated[str | None, typer.Option(help="Only with this agent.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=EVERYTHING, help="How many.")] = 50,
-    cursor: Annotated[str | None, typer.Option(help="Go on where the last page ended.")] = None,
+    cursor: Annotated[str | None, typer.Option(help="Continue where the last page ended.")] = None,
 ) -> None:
     """List conversations, the most recently used first.
 

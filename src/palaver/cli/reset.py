@@ -17,7 +17,7 @@ PANEL = "Delete"
 
 @command("reset", PANEL)
 async def reset(call: Call, conversation: Name, yes: Yes = False) -> None:
-    """Forget every turn of a conversation, and keep the conversation. Numbers go on where they were.
+    """Forget every turn of a conversation, and keep the conversation. Numbers continue where they were.
 
     Example:
 

@@ -35,7 +35,7 @@ async def tail(
 ) -> None:
     """Follow a conversation live: every event with its text, also while a turn is being written.
 
-    Nothing is missed and nothing comes twice: to go on later, pass the last number to --after. Ctrl-C ends it.
+    Nothing is missed and nothing comes twice: to continue later, pass the last number to --after. Ctrl-C ends it.
 
     Examples:
 

@@ -278,7 +278,7 @@ class Conversation:
         await self._services.forgetter.forget(turn)
 
     async def reset(self) -> None:
-        """Forget every turn and keep the conversation. Sequence numbers go on where they were."""
+        """Forget every turn and keep the conversation. Sequence numbers continue where they were."""
         await self._services.forgetter.reset()
 
     # ---- attachments

@@ -298,7 +298,7 @@ class Store:
 
         Deletes the conversations that the user owns, forgets the user's turns elsewhere, and removes files, notes, API
         keys, the place among participants, and the name in titles, metadata and logs. The words of others
-        about the person stay. Safe to repeat; after a crash, the same call or a sweep goes on.
+        about the person stay. Safe to repeat; after a crash, the same call or a sweep continues it.
 
         - `audit_key`: the key that signs the receipt, as for seals.
         """
