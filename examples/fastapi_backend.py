@@ -29,7 +29,7 @@ app = FastAPI(lifespan=lifespan)
 
 
 def signed_in_user(x_user: Annotated[str, Header()]) -> palaver.Scope:
-    """Replace this by your own login: whoever is signed in acts in a scope of their own."""
+    """Replace this by your own login: the signed-in user acts in a scope of their own."""
     return palaver.Scope("default", x_user)
 
 

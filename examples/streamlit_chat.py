@@ -25,7 +25,7 @@ if message := st.chat_input("Say something"):
 for turn in talk.history(50):
     st.chat_message(turn.role).write(turn.text)
 
-with st.sidebar.expander("What the model would read"):
+with st.sidebar.expander("The context that a model would read"):
     context = talk.build_context(2_000)
     st.caption(f"{context.tokens} of 2,000 tokens")
     st.text(context.text)
