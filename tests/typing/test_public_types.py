@@ -15,7 +15,7 @@ pytestmark = pytest.mark.process  # mypy and pyright run in one
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-MISTAKES, CORRECT = HERE / "mistakes.py", HERE / "correct.py"
+MISTAKES, CORRECT, VERBS = (HERE / name for name in ("mistakes.py", "correct.py", "every_verb.py"))
 FEWEST = 18
 
 Errors = dict[tuple[str, int], str]  # by the name of the program and the line
@@ -23,14 +23,14 @@ Errors = dict[tuple[str, int], str]  # by the name of the program and the line
 
 def mypy() -> Errors:
     # With the settings and the cache of `make lint`, so that the library itself is not checked again.
-    printed = _run("mypy", "--no-error-summary", "--no-pretty", str(MISTAKES), str(CORRECT)).stdout
+    printed = _run("mypy", "--no-error-summary", "--no-pretty", str(MISTAKES), str(CORRECT), str(VERBS)).stdout
     found = re.findall(r"(\w+\.py):(\d+): error: (.*)", printed)
     return {(name, int(line)): message for name, line, message in found}
 
 
 def pyright() -> Errors:
     report = json.loads(
-        _run("pyright", "--outputjson", "--pythonpath", sys.executable, str(MISTAKES), str(CORRECT)).stdout
+        _run("pyright", "--outputjson", "--pythonpath", sys.executable, str(MISTAKES), str(CORRECT), str(VERBS)).stdout
     )
     errors = [one for one in report["generalDiagnostics"] if one["severity"] == "error"]
     return {(Path(one["file"]).name, one["range"]["start"]["line"] + 1): one["message"] for one in errors}

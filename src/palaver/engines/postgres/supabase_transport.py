@@ -140,7 +140,7 @@ def translate_errors() -> Iterator[None]:
     try:
         yield
     except APIError as problem:
-        raise _error_for(problem.code or "", problem.message or "") from None
+        raise _error_for(str(problem.code or ""), problem.message or "") from None  # older clients: a number
     except (httpx.TimeoutException, TimeoutError):
         raise EngineUnavailable("the project did not respond in time") from None
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as problem:
