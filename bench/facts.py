@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from palaver.memory.facts import extract
+from palaver.memory.facts import extract, is_over
 from palaver.model import Turn
 from palaver.recall.terms import terms
 
@@ -50,7 +50,7 @@ def found_in(text: str) -> frozenset[tuple[str, frozenset[str]]]:
     return frozenset(
         (f"{fact.subject.removeprefix(SPEAKER).removeprefix(chr(39) + 's')} {fact.predicate}".strip().casefold(),
          _stems(fact.object))
-        for fact in extract([turn])
+        for fact in extract([turn]) if not is_over(fact)  # the sentences are about what holds
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ def turn(n: int, text: str, *, actor: str = "ada", role: Role = "user", **more: 
         role=role,
         actor=actor,
         content=text,
-        created=START + timedelta(days=n),
+        created=more.pop("created", START + timedelta(days=n)),
         **more,
     )
 
@@ -348,3 +348,43 @@ def test_takes_nothing_from_the_speech_of_others() -> None:
 def test_a_place_ends_where_the_next_statement_begins() -> None:
     found = said("I live in Berlin and I am allergic to peanuts.")
     assert sorted(found) == [("ada", "is allergic to", "peanuts"), ("ada", "lives in", "Berlin")]
+
+
+# ---- when a statement holds ----------------------------------------------------------------------------------------
+
+
+def times(text: str, created: datetime = datetime(2026, 5, 20, tzinfo=UTC)) -> list[tuple[str, str, str | None]]:
+    found = extract([turn(1, text, created=created)])
+    return [
+        (f"{one.predicate} {one.object}", f"{one.valid_from:%Y-%m}", one.valid_to and f"{one.valid_to:%Y-%m}")
+        for one in found
+    ]
+
+
+def test_a_statement_says_from_when_until_when_it_holds() -> None:
+    assert times("I lived in Berlin until March.") == [("lives in Berlin", "2026-03", "2026-03")]
+    assert times("I have lived in Rome since 2021.") == [("lives in Rome", "2021-01", None)]
+    assert times("I worked at Siemens from May to July.") == [("works at Siemens", "2025-05", "2025-08")]
+    assert times("I worked as a nurse from 2018 to 2020.") == [("works as nurse", "2018-01", "2021-01")]
+    assert times("I moved to Rome in March.") == [("lives in Rome", "2026-03", None)]
+    assert times("I lived in Berlin.") == []  # nobody knows whether that is over
+    assert times("My name is Ada since 2021.") == [("name Ada", "2026-05", None)]
+
+
+def test_the_past_ends_the_same_statement_and_no_other() -> None:
+    (berlin,) = extract([turn(1, "I live in Berlin.")])
+    known = stored(berlin)
+    (draft,) = extract([turn(2, "I lived in Berlin until March.", created=datetime(2026, 5, 20, tzinfo=UTC))])
+    result = reconcile([known], [draft])
+    assert [(old.id, new.valid_from, new.valid_to) for old, new in result.invalidated] == [
+        (known.id, berlin.valid_from, datetime(2026, 3, 1, tzinfo=UTC))
+    ]
+    (rome,) = extract([turn(3, "I live in Rome.")])
+    beside = reconcile([stored(rome)], [draft])
+    assert (beside.new, beside.invalidated) == ([draft], [])
+
+
+def test_a_statement_that_holds_for_long_ends_one_that_was_said_before() -> None:
+    (berlin,) = extract([turn(1, "I live in Berlin.")])
+    (rome,) = extract([turn(2, "I have lived in Rome since 2021.", created=START + timedelta(days=3))])
+    assert [new.object for _, new in reconcile([stored(berlin)], [rome]).invalidated] == ["Rome"]

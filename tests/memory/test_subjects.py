@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from palaver.memory.subjects import ItemDraft, Review, believed_at, drafts_from_turn, plain_goal, reconcile
+from palaver.memory.subjects import ItemDraft, Review, believed_at, drafts_from_turn, line_of, plain_goal, reconcile
 from palaver.model import MemoryItem, Role, ToolResult, Turn
 
 NOW = datetime(2026, 5, 3, tzinfo=UTC)
@@ -124,3 +124,22 @@ def test_a_wish_replaces_the_one_it_contradicts() -> None:
 )
 def test_a_goal_is_kept_without_its_story_and_details_with_figures(said: str, kept: str) -> None:
     assert plain_goal(said) == kept
+
+
+def test_a_person_lived_somewhere_until_a_time() -> None:
+    known = learn([], turn("I live in Berlin."))
+    items = learn(known, turn("I live in Rome since March. I lived in Berlin until March.", days=30))
+    told = {f"{one.object} {one.ended_at is None}": one for one in items}
+    assert told["Rome True"].valid_from == datetime(2026, 3, 1, tzinfo=UTC)
+    assert told["Berlin False"].ended_at is not None
+    past = told["Berlin True"]
+    assert (past.valid_from, past.valid_to) == (None, datetime(2026, 3, 1, tzinfo=UTC))
+    assert line_of(past).startswith("ada lives in Berlin (until 1 March 2026)")
+    assert line_of(told["Rome True"]).startswith("ada lives in Rome (since 1 March 2026)")
+
+
+def test_the_past_of_a_corrected_item_is_proposed() -> None:
+    (home,) = learn([], turn("I live in Berlin."))
+    known = [replace(home, origin="manual")]
+    (_, draft) = learn(known, turn("I lived in Berlin until April.", days=30))
+    assert (draft.status, draft.valid_to) == ("proposed", datetime(2026, 4, 1, tzinfo=UTC))

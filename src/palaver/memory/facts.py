@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from palaver.core.quotes import BY_MCP, is_through_mcp
 from palaver.memory.facts_over_time import MAX_OBJECT, is_correction
 from palaver.memory.keywords import RUN, keywords, words_of
+from palaver.memory.periods import Period, find_period
 from palaver.memory.quoted_items import is_quoted
 from palaver.memory.standing_instructions import is_question, is_reported, own_words, sentences
 from palaver.memory.working_memory import RULES, cited, parse_object, was_handed_in
@@ -67,6 +68,7 @@ _STOP = (
     r"(?=[.,;:!?()\n]|\s[-–—]\s| (?:and|but|so|because|which|who|when|where|since|if|though|although|as|than|then)\b|$)"
 )
 _OBJECT = rf"(?P<object>[^.,;:!?()\n]{{1,80}}?){_STOP}"
+_OBJECT_BEFORE_DATE = r"(?P<object>[a-z][a-z -]{1,60}?)(?= (?:until|till|from|through|between)\b)"
 # Several things at once: a fact for each.
 _LIST = (
     r"(?P<list>[^.;:!?()\n]{1,120}?)(?=[.;:!?()\n]| (?:but|so|because|which|when|since|if|though)\b|, (?:but|so)\b"
@@ -132,10 +134,15 @@ _RULES = tuple(
         ("lives in", 0.85, rf"\b(?:i|we)(?:'ve| have) been living in {_PROPER}"),
         ("lives in", 0.85, rf"\b(?:i'm|i am|we're|we are)(?: currently| now)? (?:based|living) in {_PROPER}"),
         ("lives in", 0.8, rf"\bmy (?:home|flat|apartment|house) is in {_PROPER}"),
+        ("lives in", 0.85, rf"\b(?:i|we)(?P<past> lived) in {_PROPER}"),
+        ("lives in", 0.85, rf"\b(?:i|we)(?:'ve| have) lived in {_PROPER}(?= since\b)"),
         ("comes from", 0.85, rf"\bi was raised in {_PROPER}"),
         ("comes from", 0.85, rf"(?:{_I_AM}(?: originally)? from|\bi come from|\bi grew up in) {_PROPER}"),
         ("works at", 0.9, rf"{_I} work (?:at|for) (?:a |an |the )?{_PROPER}"),
         ("works at", 0.85, rf"\bi(?:'ve| have)?(?: just| recently)? (?:joined|started at|got hired by) {_PROPER}"),
+        ("works at", 0.85, rf"\b(?:i|we)(?P<past> worked) (?:at|for) (?:a |an |the )?{_PROPER}"),
+        ("works at", 0.85, rf"\bi(?:'ve| have) (?:worked|been working) (?:at|for) {_PROPER}(?= since\b)"),
+        ("works as", 0.85, rf"\bi(?P<past> worked) as (?:an? )?{_OBJECT_BEFORE_DATE}"),
         ("works as", 0.9, rf"(?:{_I} work|{_I_AM} working) as (?:an? )?{_OBJECT}"),
         ("works as", 0.7, r"\bi (?P<teach>teach) (?:\w+ ){0,2}(?:at|in) (?:a|an|the|my|our) "),
         ("is a", 0.6, rf"{_I_AM} an? (?P<object>(?:[\w-]+ ){{0,2}}(?:\w{{3,}}(?:er|or|ist|ian|ect|eer)|nurse|chef))\b"),
@@ -221,8 +228,8 @@ def extract(turns: Sequence[Turn]) -> list[FactDraft]:
     for turn in turns:
         if turn.role == "user" and not was_handed_in(turn.metadata) and turn.status == "complete":
             for draft in _stated(turn):
-                key = identity(draft)
-                place = slot_of(draft) or key
+                key = (*identity(draft), "is over") if is_over(draft) else identity(draft)
+                place = key if is_over(draft) else slot_of(draft) or key
                 if holds.get(place) != key:
                     found.append(draft)
                 holds[place] = key
@@ -234,9 +241,13 @@ def _stated(turn: Turn) -> Iterator[FactDraft]:
         if is_question(sentence) or is_reported(sentence) or _UNREAL.search(sentence):
             continue
         plain = _QUOTED_SPEECH.sub(" ", sentence[:1_000])
+        period = find_period(plain, turn.created)
         for predicate, confidence, pattern in _RULES:
             for match in pattern.finditer(plain):
                 parts = match.groupdict()
+                if parts.get("past") and not period.is_over(turn.created):
+                    continue  # "I lived in Berlin": nobody knows until when
+                when = period if predicate in LASTING else Period()
                 for object in _objects(parts):
                     if predicate == "likes" and _VAGUE.search(object):
                         continue
@@ -246,8 +257,9 @@ def _stated(turn: Turn) -> Iterator[FactDraft]:
                         object=object,
                         source_turn=turn.id,
                         confidence=confidence,
-                        valid_from=turn.created,
+                        valid_from=when.first or min(turn.created, when.last or turn.created),
                         by=_noted_by(RULES, turn),
+                        valid_to=when.last,
                         learnt=turn.created,
                     )
 
@@ -289,6 +301,12 @@ SINGLE_VALUED = frozenset(
 )
 
 
+# Predicates whose statement may say from when until when it holds.
+LASTING = frozenset(
+    {"lives in", "works at", "works as", "has", "plays", "studies", "drives", "is learning", "uses", "is", "is a"}
+)
+
+
 def reconcile(existing: Sequence[Fact], drafts: Sequence[FactDraft]) -> Reconciled:
     """Return the drafts that are new, and the existing facts that they end.
 
@@ -297,14 +315,46 @@ def reconcile(existing: Sequence[Fact], drafts: Sequence[FactDraft]) -> Reconcil
     invalidated before do not count. A person's correction is not ended, and what it corrected is not read again from
     the turns before it.
     """
-    drafts = [draft for draft in drafts if not _is_corrected(existing, draft)]
+    wanted = [draft for draft in drafts if not _is_corrected(existing, draft)]
     valid = [fact for fact in existing if fact.invalidated_at is None]
+    over = _reconcile_past(valid, [draft for draft in wanted if is_over(draft)])
+    current = _reconcile_current(
+        [fact for fact in valid if not is_over(fact)], [draft for draft in wanted if not is_over(draft)]
+    )
+    return Reconciled([*over.new, *current.new], [*over.invalidated, *current.invalidated], current.superseded)
+
+
+def _said(fact: Fact | FactDraft) -> datetime:
+    return fact.learnt or fact.valid_from
+
+
+def is_over(fact: Fact | FactDraft) -> bool:
+    """Return whether a statement says of itself that it no longer holds."""
+    return fact.valid_to is not None and fact.valid_to <= _said(fact)
+
+
+def _reconcile_past(valid: Sequence[Fact], drafts: Sequence[FactDraft]) -> Reconciled:
+    """Return statements about the past. Each ends the same statement without an end, and excludes no other."""
+    new: dict[tuple[str, ...], FactDraft] = {}
+    ended: list[tuple[Fact, FactDraft]] = []
+    for draft in drafts:
+        same = [fact for fact in valid if identity(fact) == identity(draft)]
+        if identity(draft) in new or any(is_over(fact) for fact in same):
+            continue
+        begins = min([fact.valid_from for fact in same], default=draft.valid_from)
+        draft = replace(draft, valid_from=min(begins, draft.valid_from))
+        new[identity(draft)] = draft
+        ended += [(fact, draft) for fact in same]
+    return Reconciled(list(new.values()), ended)
+
+
+def _reconcile_current(valid: Sequence[Fact], drafts: Sequence[FactDraft]) -> Reconciled:
     known = {identity(fact) for fact in valid}
     new: list[FactDraft] = []
     superseded: list[tuple[FactDraft, FactDraft]] = []
-    for draft in sorted(drafts, key=lambda draft: draft.valid_from):
+    for draft in sorted(drafts, key=_said):
         slot = slot_of(draft)
-        newer = [fact for fact in valid if slot and slot_of(fact) == slot and fact.valid_from > draft.valid_from]
+        newer = [fact for fact in valid if slot and slot_of(fact) == slot and _said(fact) > _said(draft)]
         if newer or any(identity(other) == identity(draft) for other in new):
             continue
         older = [other for other in new if slot and slot_of(other) == slot]
@@ -320,12 +370,11 @@ def reconcile(existing: Sequence[Fact], drafts: Sequence[FactDraft]) -> Reconcil
 def _is_corrected(existing: Sequence[Fact], draft: FactDraft) -> bool:
     """Return whether a person's correction stands against a draft."""
     corrections = {fact.id: fact for fact in existing if is_correction(fact.by)}
-    slot, said = slot_of(draft), draft.learnt or draft.valid_from
+    slot, said = slot_of(draft), _said(draft)
     held = (fact for fact in corrections.values() if fact.invalidated_at is None)
     undone = ((fact, corrections.get(fact.invalidated_by or "")) for fact in existing)
     return any(slot is not None and slot_of(fact) == slot for fact in held) or any(
-        by is not None and identity(fact) == identity(draft) and said <= (by.learnt or by.valid_from)
-        for fact, by in undone
+        by is not None and identity(fact) == identity(draft) and said <= _said(by) for fact, by in undone
     )
 
 

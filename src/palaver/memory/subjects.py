@@ -141,7 +141,7 @@ def _facts(turn: Turn, person: str) -> Iterator[ItemDraft]:
             predicate=fact.predicate,
             object=fact.object[:MAX_TEXT],
             confidence=fact.confidence,
-            valid_from=fact.valid_from,
+            valid_from=None if fact.valid_from == fact.valid_to else fact.valid_from,  # only the end is known
             valid_to=fact.valid_to,
             learnt_at=turn.created,
             source=source_of(turn),
@@ -270,6 +270,9 @@ def reconcile(existing: Sequence[MemoryItem], drafts: Iterable[ItemDraft], new_i
 def _apply(changes: ItemChanges, known: dict[str, MemoryItem], draft: ItemDraft, new_id: Callable[[], str]) -> None:
     same = [item for item in known.values() if says_the_same(item, draft)]
     holding = next((item for item in same if item.ended_at is None), None)
+    if holding is not None and draft.origin == "said" and _is_over(draft) and not _is_over(holding):
+        _end(changes, known, holding, draft, new_id())
+        return
     if draft.origin != "said" and same:
         return
     if holding is not None:
@@ -282,6 +285,23 @@ def _apply(changes: ItemChanges, known: dict[str, MemoryItem], draft: ItemDraft,
     known[item.id] = changes.new[item.id] = item
     if draft.status == "approved":
         _settle(changes, known, item, rivals)
+
+
+def _end(changes: ItemChanges, known: dict[str, MemoryItem], item: MemoryItem, draft: ItemDraft, id: str) -> None:
+    """Put a statement that says until when it held in the place of the same one without an end."""
+    known_from = [at for at in (item.valid_from, draft.valid_from) if at and draft.valid_to and at < draft.valid_to]
+    begins = min(known_from, default=None)
+    status = "proposed" if item.origin == "manual" else draft.status
+    new = replace(_item(draft, id), valid_from=begins, status=status)
+    known[id] = changes.new[id] = new
+    if status == "approved":
+        known[item.id] = replace(item, ended_at=draft.learnt_at, ended_by=id)
+        changes.ended.append((item.id, draft.learnt_at, id))
+
+
+def _is_over(item: MemoryItem | ItemDraft) -> bool:
+    """Return whether a statement says of itself that it no longer holds."""
+    return item.valid_to is not None and item.valid_to <= item.learnt_at
 
 
 def _confirm(changes: ItemChanges, known: dict[str, MemoryItem], item: MemoryItem, draft: ItemDraft) -> None:
@@ -330,6 +350,8 @@ def _alike(one: str, other: str) -> bool:
 def _excludes(item: MemoryItem, draft: ItemDraft) -> bool:
     """Return whether only one of two statements can hold."""
     if item.ended_at is not None or item.said_by != draft.said_by or item.status != "approved":
+        return False
+    if _is_over(item) or _is_over(draft):  # the past excludes nothing
         return False
     if draft.predicate == "":
         is_wish = draft.kind == "instruction" == item.kind
@@ -438,9 +460,10 @@ def line_of(item: MemoryItem) -> str:
 
 
 def _since(item: MemoryItem) -> str:
-    if item.valid_to is not None:
-        return f" (until {_day(item.valid_to)})"
-    return ""
+    since = item.valid_from is not None and item.valid_from.date() < item.learnt_at.date()
+    times = [f"since {_day(item.valid_from)}"] if since and item.valid_from else []
+    times += [f"until {_day(item.valid_to)}"] if item.valid_to else []
+    return f" ({', '.join(times)})" if times else ""
 
 
 def _from(item: MemoryItem) -> str:

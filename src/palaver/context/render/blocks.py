@@ -111,7 +111,15 @@ def summary_block(summaries: Sequence[Summary]) -> str:
 
 
 def facts_lines(facts: Sequence[Fact]) -> list[str]:
-    return [f"- {_fact_text(fact)} (since {fact.valid_from:%Y-%m-%d}{_through_mcp(fact)})" for fact in facts]
+    return [f"- {_fact_text(fact)} ({_when(fact)}{_through_mcp(fact)})" for fact in facts]
+
+
+def _when(fact: Fact) -> str:
+    """Return when a fact held. Of one that is over, only the end may be known."""
+    if fact.valid_to is None:
+        return f"since {fact.valid_from:%Y-%m-%d}"
+    begins = f"from {fact.valid_from:%Y-%m-%d} " if fact.valid_from < fact.valid_to else ""
+    return f"{begins}until {fact.valid_to:%Y-%m-%d}"
 
 
 def _through_mcp(fact: Fact) -> str:

@@ -789,12 +789,12 @@ WHERE {where} AND f.invalidated_at IS NULL AND f.model = :model
 INSERT INTO facts (cid, id, subject, predicate, object, source_turn, confidence, valid_from, by, created, valid_to, learnt)
 SELECT :cid, :id, :subject, :predicate, :object, :source_turn, :confidence, :valid_from, :by, :created, :valid_to, :learnt
 WHERE NOT EXISTS (SELECT 1 FROM facts f WHERE f.cid = :cid AND f.invalidated_at IS NULL
-  AND f.subject = :subject AND f.predicate = :predicate AND f.object = :object)
+  AND f.subject = :subject AND f.predicate = :predicate AND f.object = :object AND f.valid_to IS :valid_to)
 RETURNING id
 
 -- invalidate_fact: mark a fact as replaced; it held until its replacement did
 UPDATE facts SET invalidated_at = :at, invalidated_by = :by,
-  valid_to = (SELECT n.valid_from FROM facts n WHERE n.cid = :cid AND n.id = :by)
+  valid_to = (SELECT max(n.valid_from, facts.valid_from) FROM facts n WHERE n.cid = :cid AND n.id = :by)
 WHERE cid = :cid AND id = :id AND invalidated_at IS NULL
 
 -- drop_fact: delete a fact

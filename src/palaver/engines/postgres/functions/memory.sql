@@ -365,7 +365,8 @@ BEGIN
         check_text('subject', f.subject, 5000), check_text('predicate', f.predicate, 5000),
         check_text('object', f.object, 5000);
       CONTINUE WHEN EXISTS (SELECT 1 FROM facts o WHERE o.tenant = c.tenant AND o.cid = c.cid
-        AND o.invalidated_at IS NULL AND o.subject = f.subject AND o.predicate = f.predicate AND o.object = f.object);
+        AND o.invalidated_at IS NULL AND o.subject = f.subject AND o.predicate = f.predicate AND o.object = f.object
+        AND o.valid_to IS NOT DISTINCT FROM f.valid_to);
       INSERT INTO facts (tenant, cid, id, subject, predicate, object, source_turn, confidence, valid_from, by, created,
         valid_to, learnt)
       VALUES (c.tenant, c.cid, f.id, f.subject, f.predicate, f.object, f.source_turn, f.confidence, f.valid_from, f."by",
@@ -378,7 +379,7 @@ BEGIN
       SELECT r.value ->> 0 AS old, r.value ->> 1 AS "by" FROM jsonb_array_elements(replaced) AS r (value)
       WHERE r.value ->> 1 = ANY (added)
     ), done AS (
-      UPDATE facts o SET invalidated_at = c.updated, invalidated_by = p."by", valid_to = (SELECT n.valid_from FROM facts n
+      UPDATE facts o SET invalidated_at = c.updated, invalidated_by = p."by", valid_to = (SELECT greatest(n.valid_from, o.valid_from) FROM facts n
         WHERE n.tenant = c.tenant AND n.cid = c.cid AND n.id = p."by")
       FROM pairs p
       WHERE o.tenant = c.tenant AND o.cid = c.cid AND o.id = p.old AND o.invalidated_at IS NULL)
