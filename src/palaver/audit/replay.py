@@ -110,6 +110,10 @@ class LogReplay:
         self.lengths[row["turn"]] = 0
 
     def _add_turn(self, row: RecordedEvent, payload: EventPayload, status: str) -> None:
+        branch = payload.get("branch")
+        if branch is not None:  # it came from another store, where both had gone on
+            self.tree.graft(row["turn"], parent=branch["parent"], slot=branch["slot"], status=status)
+            return
         replaces, discard = payload.get("replaces"), payload.get("discard_after", False)
         self.tree.add(row["turn"], replaces=replaces, discard_after=discard, status=status)
 

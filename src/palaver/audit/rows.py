@@ -53,6 +53,8 @@ EventPayload = TypedDict(
     {
         "replaces": str,
         "discard_after": bool,
+        "branch": dict[str, str | None],  # the parent and the slot of a turn that replication added beside the view
+        "origin": str,  # the id that such a turn had in the other store
         "from": int,
         "to": int,
         "salt": bool,

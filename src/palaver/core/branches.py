@@ -146,6 +146,13 @@ class LoggedTree:
         else:
             self._replace(id, self.nodes[replaces], discard_after, status)
 
+    def graft(self, id: str, *, parent: str | None, slot: str | None, status: str) -> None:
+        """Add a turn of another store beside the active path: after a slot, as a new one or as another version."""
+        position = 0 if parent is None else self.nodes[parent].position + 1
+        node = self._node(id, position, parent, slot, status)
+        at = min(bisect_left(self.active, position, key=lambda n: n.position), len(self.active) - 1)
+        node.active, node.superseded_by = False, self.active[at].id if self.active else None
+
     def _replace(self, id: str, old: Node, discard_after: bool, status: str) -> None:
         node = self._node(id, old.position, old.parent, None if discard_after else old.slot, status)
         at = bisect_left(self.active, old.position, key=lambda n: n.position)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from palaver.recall.languages import recognise
 from palaver.recall.terms import index_terms, segments
@@ -19,6 +20,21 @@ def split_into_passages(text: str) -> list[FilePassage]:
     """Split a text into passages that together are the whole text."""
     whole = recognise(text)
     return [FilePassage(piece, " ".join(index_terms(piece, whole))) for piece in segments(text)][:FILE_PARTS]
+
+
+def stored_passages(row: Mapping[str, Any]) -> tuple[int, list[FilePassage]]:
+    """Return the number of the first passage of a stored file text, and its passages.
+
+    The row is a record of the kind `file_text`: `pieces` has the number and the length of each passage.
+    """
+    text, whole, at = row["text"], recognise(row["text"]), 0
+    sizes = [tuple(map(int, piece.split(":"))) for piece in (row["pieces"] or "").split(",") if piece]
+    passages = []
+    for _, size in sizes:
+        piece = text[at : at + size]
+        passages.append(FilePassage(piece, " ".join(index_terms(piece, whole))))
+        at += size
+    return (sizes[0][0] if sizes else 0), passages
 
 
 def first_part(nth: int) -> int:

@@ -48,6 +48,8 @@ from palaver.ports.memory import (
 )
 from palaver.ports.models import CounterBound
 from palaver.ports.queries import (
+    ALL_RECORDS,
+    Adoption,
     AppendBatch,
     ArchivedRows,
     ConversationChanges,
@@ -61,6 +63,7 @@ from palaver.ports.queries import (
     HistoryQuery,
     Listing,
     Record,
+    RecordRange,
     SearchQuery,
     StreamChunk,
     StreamEnd,
@@ -295,15 +298,25 @@ class LogStore(Protocol):
         """Return the keys of derived rows that are not what the log says: those that no context uses."""
         ...
 
-    def records(self, scope: Scope, conversation: str, derived: bool = False) -> AsyncIterator[Sequence[Record]]:
+    def records(
+        self, scope: Scope, conversation: str, derived: bool = False, part: RecordRange = ALL_RECORDS
+    ) -> AsyncIterator[Sequence[Record]]:
         """Read what an export has of a conversation, page by page, from one snapshot.
 
-        With `derived`, also the other rows that `verify` checks: summaries, the text of files, and requests.
+        With `derived`, also the other rows that `verify` checks: summaries, the text of files, and requests. `part`
+        limits the events and turns.
         """
         ...
 
     async def restore(self, scope: Scope, records: Sequence[Record]) -> ConversationInfo | None:
-        """Store an exported conversation unchanged. None when the same one is stored already."""
+        """Store an exported conversation unchanged. None when the same one is stored already.
+
+        The records may include derived rows (see `records`); the bodies of requests are not stored.
+        """
+        ...
+
+    async def adopt(self, scope: Scope, adoption: Adoption) -> bool:
+        """Store a copy from another store in place of a conversation. False when its log is not the expected one."""
         ...
 
     async def tips(self, scope: Scope, after: str, limit: int) -> list[Tip]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from palaver.core.turn_draft import TurnDraft
+from palaver.model import Tip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +160,35 @@ class Record:
 
     kind: RecordKind
     row: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRange:
+    """Which events and turns of a conversation to read: events after one number up to another, turns from a seq on."""
+
+    after: int = 0
+    through: int = 2**62
+    from_seq: int = 0
+    before_seq: int = 2**62
+
+
+ALL_RECORDS = RecordRange()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """A copy of a conversation that takes the place of a stored one, whose last event must be `expected`.
+
+    `whole`: the records are the whole conversation, and whatever else is stored of it goes. Otherwise they continue it:
+    later events, new turns, and derived rows; derived rows with the keys `dropped` go. `moved` are turns that have
+    another id from now on.
+    """
+
+    expected: Tip
+    records: Sequence[Record]
+    whole: bool
+    dropped: tuple[str, ...] = ()
+    moved: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

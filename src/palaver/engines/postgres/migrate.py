@@ -29,8 +29,8 @@ FIRST_WITH_RANGE = 11  # databases before this schema say one number, and serve 
 FUNCTIONS = (
     "core", "redaction_rules", "redaction", "checks", "proof", "memory_invalidation", "subjects",
     "conversations", "turns", "streams", "answer_places", "deletion", "files", "log", "export_rows", "memory", "recall",
-    "requests", "jobs", "embeddings", "repair", "keys", "budgets", "erasure", "stats", "operator_views", "older_code",
-    "rights", "grants",
+    "replication", "requests", "jobs", "embeddings", "repair", "keys", "budgets", "erasure", "stats", "operator_views",
+    "older_code", "rights", "grants",
 )  # fmt: skip
 GRANT_VERSION = "GRANT EXECUTE ON FUNCTION palaver.schema_version(), palaver.schema_number() TO PUBLIC;\n"
 ROLES = ("palaver_app", "palaver_worker", "palaver_index", "palaver_eraser")

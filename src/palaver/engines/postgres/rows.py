@@ -7,7 +7,7 @@ from typing import Any
 
 from palaver.core.identity import from_json
 from palaver.core.turn_draft import TurnDraft, decode_content, preview, words
-from palaver.engines.file_passages import split_into_passages
+from palaver.engines.file_passages import split_into_passages, stored_passages
 from palaver.engines.postgres.transports import Row, unhex
 from palaver.engines.rows import TurnRow, conversation_info, event_from_row
 from palaver.model import ConversationInfo, Event, Turn
@@ -103,6 +103,12 @@ def turn_json(row: Row) -> dict[str, object]:
     return {**row_json(row), "words": index_words(text), "preview": line}
 
 
+def file_text_json(row: Row) -> dict[str, object]:
+    """Return the text of a file as JSON takes it, in the passages that it has, each with its stems."""
+    first, passages = stored_passages(row)
+    return {**row_json(row), "first": first, "passages": [(one.text, *_indexed(one.stems)) for one in passages]}
+
+
 def to_hex(value: bytes) -> str:
     return "\\x" + value.hex()
 
@@ -118,9 +124,11 @@ def index_words(text: str) -> list[tuple[int, str]]:
 
 def file_words(text: str) -> list[tuple[str, int, str | None]]:
     """Return the pieces of a file's text, each with its number of stems and its tsvector (None without stems)."""
-    return [
-        (piece, *(_tsvector(stems.split(" ")) if stems else (0, None))) for piece, stems in split_into_passages(text)
-    ]
+    return [(piece, *_indexed(stems)) for piece, stems in split_into_passages(text)]
+
+
+def _indexed(stems: str) -> tuple[int, str | None]:
+    return _tsvector(stems.split(" ")) if stems else (0, None)
 
 
 def title_words(title: str | None) -> tuple[int, str | None]:

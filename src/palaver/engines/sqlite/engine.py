@@ -35,6 +35,7 @@ from palaver.engines.sqlite import (
     memory,
     recall,
     repair,
+    replication,
     requests,
     stats,
     streams,
@@ -97,6 +98,8 @@ from palaver.ports.memory import (
 )
 from palaver.ports.models import CounterBound
 from palaver.ports.queries import (
+    ALL_RECORDS,
+    Adoption,
     AppendBatch,
     ArchivedRows,
     ConversationChanges,
@@ -110,6 +113,7 @@ from palaver.ports.queries import (
     HistoryQuery,
     Listing,
     Record,
+    RecordRange,
     SearchQuery,
     StreamChunk,
     StreamEnd,
@@ -471,7 +475,9 @@ class SQLiteEngine:
 
     # ---- whole conversations
 
-    async def records(self, scope: Scope, conversation: str, derived: bool = False) -> AsyncIterator[Sequence[Record]]:
+    async def records(
+        self, scope: Scope, conversation: str, derived: bool = False, part: RecordRange = ALL_RECORDS
+    ) -> AsyncIterator[Sequence[Record]]:
         """Read all pages from one snapshot, on a connection of its own."""
         await asyncio.to_thread(self.writer.check_file)
         with translate_errors(self.address.path):
@@ -479,7 +485,8 @@ class SQLiteEngine:
         try:
             with translate_errors(self.address.path):
                 await reader.run(lambda db: db.execute("BEGIN").fetchall())
-                pages = export_rows.pages(Tx(reader.db, micros(self.clock.now())), scope, conversation, derived)
+                tx = Tx(reader.db, micros(self.clock.now()))
+                pages = export_rows.pages(tx, scope, conversation, derived, part)
                 while (page := await reader.run(lambda db: next(pages, None))) is not None:
                     yield page
         finally:
@@ -487,6 +494,9 @@ class SQLiteEngine:
 
     async def restore(self, scope: Scope, records_: Sequence[Record]) -> ConversationInfo | None:
         return await self.writer.submit(export_rows.restore, scope, records_)
+
+    async def adopt(self, scope: Scope, adoption: Adoption) -> bool:
+        return await self.writer.submit(replication.adopt, scope, adoption)
 
     # ---- memory
 

@@ -594,10 +594,10 @@ WHERE e.cid = :cid AND e.n > :after
 ORDER BY e.n LIMIT :limit
 
 -- event_records: read the log as stored
-SELECT e.* FROM events e WHERE e.cid = :cid ORDER BY e.n
+SELECT e.* FROM events e WHERE e.cid = :cid AND e.n > :after AND e.n <= :through ORDER BY e.n
 
 -- turn_records: read the turns as stored
-SELECT t.* FROM turns t WHERE t.cid = :cid ORDER BY t.seq
+SELECT t.* FROM turns t WHERE t.cid = :cid AND t.seq >= :from_seq AND t.seq < :before_seq ORDER BY t.seq
 
 -- attachment_records: read the files as stored
 SELECT a.*, t.id AS turn FROM attachments a LEFT JOIN turns t ON t.tid = a.tid WHERE a.cid = :cid ORDER BY a.aid
@@ -1655,3 +1655,54 @@ WHERE i.cid = :cid ORDER BY i.iid
 SELECT s.item, s.conversation, s.turn, s.said, p.salt, p.n AS proof FROM item_sources s
 LEFT JOIN proofs p ON p.cid = s.cid AND p.key = 'source/' || s.item || '/' || s.turn WHERE s.cid = :cid
 ORDER BY s.item, s.turn
+
+-- ---- replication ----------------------------------------------------------------------------------------------------
+
+-- all_turns: read every turn, forgotten ones included
+SELECT {turn_columns} FROM turns t WHERE t.cid = :cid ORDER BY t.seq
+
+-- hide_all_turns: take all turns out of the view, before each gets its place in a copy from elsewhere
+UPDATE turns SET active = 0 WHERE cid = :cid AND active = 1
+
+-- place_turn: give a turn its place in such a copy
+UPDATE turns SET position = :position, parent = :parent, slot = :slot, active = :active, superseded_by = :superseded_by
+WHERE cid = :cid AND seq = :seq RETURNING tid
+
+-- drop_events: delete the log, before that of a copy takes its place
+DELETE FROM events WHERE cid = :cid
+
+-- forget_counts: reset what is counted of the rows that a copy replaces
+UPDATE conversations SET summarized_position = 0, summarized_turns = 0, summarized_tokens = 0, fact_count = 0,
+  has_memory = 0 WHERE cid = :cid
+
+-- keep_blobs: the files of a conversation stay, though rows that named them were deleted in this transaction
+DELETE FROM doomed_blobs WHERE path IN (SELECT a.path FROM attachments a WHERE a.cid = :cid)
+
+-- drop_false_seals: delete signatures over events that are no longer in the log
+DELETE FROM seals WHERE tenant = :tenant AND conversation IN (:old, :new) AND NOT EXISTS (
+  SELECT 1 FROM events e WHERE e.cid = :cid AND e.n = seals.n AND e.hash = seals.tip AND seals.conversation = :new)
+
+-- move_sources: a turn has another id now: change what names it as a source
+UPDATE OR IGNORE item_sources SET turn = :new, conversation = :conversation WHERE turn = :old RETURNING cid, item
+
+-- memory_of: open the conversation of a subject's memory, by its number
+SELECT {open_columns} FROM conversations c WHERE c.cid = :cid AND c.gone IS NULL
+
+-- drop_file: delete the row of a file, which a copy brings again together with its turn
+DELETE FROM attachments WHERE cid = :cid AND id = :id
+
+-- drop_summary_row: delete a summary
+DELETE FROM summaries WHERE cid = :cid AND level = :level AND from_seq = :from_seq
+
+-- drop_fact_row: delete a fact
+DELETE FROM facts WHERE cid = :cid AND id = :id RETURNING id
+
+-- drop_request_row: delete a request
+DELETE FROM requests WHERE cid = :cid AND id = :id
+
+-- drop_source: delete one source of an item
+DELETE FROM item_sources WHERE cid = :cid AND item = :item AND turn = :turn
+
+-- drop_unsaid_items: delete items that came without the turns that say them
+DELETE FROM items WHERE cid = :cid AND origin != 'manual'
+  AND NOT EXISTS (SELECT 1 FROM item_sources s WHERE s.cid = :cid AND s.item = items.id) RETURNING id

@@ -17,7 +17,7 @@ SELECT f.name AS function, r.rights FROM (VALUES
     repair_index repair_memory repair_summaries repair_vectors reset reset_slice retire
     retry_job seal_expired stream_abort stream_chunk stream_commit stream_open stream_renew switch take_answer_place
     update_conversation'),
-  ('write,admin', 'archive_log erase_names erase_turns restore'),
+  ('write,admin', 'adopt archive_log erase_names erase_turns restore'),
   ('admin', 'api_key api_keys budgets conversation_names erase_keys erased_items erasures key_events log_key measure_storage
     note_erased put_budget put_erasure put_key put_seals revoke_key spend spent take_lease unsealed'),
   ('worker', 'any_key next_job_anywhere tenants tenants_waiting waiting')

@@ -1,0 +1,1 @@
+"""Replication: two stores exchange conversations until both have the same, with the same logs."""
