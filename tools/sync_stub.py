@@ -18,7 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import palaver
+from palaver import sync
 from palaver.conversations import opener
+from palaver.interchange.replication import run as replication
 
 STUB = Path(__file__).parent.parent / "src" / "palaver" / "sync.pyi"
 CLASSES = (palaver.Store, palaver.Conversation, palaver.Subject, palaver.TurnWriter)
@@ -156,10 +158,22 @@ def generate() -> str:
         text=inspect.getdoc(opener.open),
     )
     opened.returns = ast.Name("Store")
-    body.append(opened)
+    body += [opened, _replicate_stub(trees, modules)]
     lines = imports_for(trees, modules, body)
     source = ast.unparse(ast.fix_missing_locations(ast.Module(body, [])))
     return _formatted(HEAD + "\n".join(lines) + "\n\n" + source + "\n")
+
+
+def _replicate_stub(trees: list[ast.Module], modules: dict[int, str]) -> ast.FunctionDef:
+    """The blocking form of `replicate`, which takes addresses only."""
+    tree = ast.parse(Path(replication.__file__).read_text(encoding="utf-8"))
+    trees.append(tree)
+    modules[id(tree)] = replication.__name__
+    found = next(one for one in tree.body if isinstance(one, Function) and one.name == "replicate")
+    stub = stub_of(found, text=inspect.getdoc(sync.replicate))
+    for one in stub.args.args:
+        one.annotation = ast.parse("str | Mapping[str, Any]", mode="eval").body
+    return stub
 
 
 def _formatted(text: str) -> str:

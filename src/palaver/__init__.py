@@ -70,6 +70,9 @@ if TYPE_CHECKING:
     from palaver.interchange.messages import from_langchain as from_langchain
     from palaver.interchange.messages import from_openai as from_openai
     from palaver.interchange.messages import to_langchain as to_langchain
+    from palaver.interchange.replication.report import ReplicatedConversation as ReplicatedConversation
+    from palaver.interchange.replication.report import ReplicationReport as ReplicationReport
+    from palaver.interchange.replication.run import replicate as replicate
     from palaver.memory.person_settings import PersonMode as PersonMode
     from palaver.memory.person_settings import PersonOptions as PersonOptions
     from palaver.memory.settings import CompactionSettings as CompactionSettings
@@ -157,6 +160,8 @@ _HOMES = {
     "palaver.generation.settings": ("Agent", "GenerateSettings", "Workspace"),
     "palaver.generation.tools": ("Tool", "ToolOutput", "tool"),
     "palaver.interchange.messages": ("from_anthropic", "from_langchain", "from_openai", "to_langchain"),
+    "palaver.interchange.replication.report": ("ReplicatedConversation", "ReplicationReport"),
+    "palaver.interchange.replication.run": ("replicate",),
 }  # fmt: skip
 _RENAMED = {"Found": "ConversationMatch", "Match": "TurnMatch", "Hit": "RecallHit"}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

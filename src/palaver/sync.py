@@ -22,7 +22,7 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, suppress
 from types import TracebackType
@@ -34,7 +34,8 @@ from palaver.conversations.opener import open as open_store
 from palaver.conversations.store import Store as AsyncStore
 from palaver.conversations.subjects import Subject as AsyncSubject
 from palaver.conversations.turn_writer import TurnWriter as AsyncTurnWriter
-from palaver.errors import StoreClosed, WrongEventLoop
+from palaver.errors import InvalidInput, StoreClosed, WrongEventLoop
+from palaver.interchange.replication.report import ReplicationReport
 from palaver.model import caller_level
 
 T = TypeVar("T")
@@ -289,3 +290,20 @@ def open(*args: Any, **kwargs: Any) -> Store:
         raise
     _open_stores[portal] = store
     return Store(portal, store)
+
+
+def replicate(left: str | Mapping[str, Any], right: str | Mapping[str, Any], **options: Any) -> ReplicationReport:
+    """Exchange conversations between two stores: `palaver.replicate`, which has the options.
+
+    Both are addresses, or the options of `palaver.open`. An open store belongs to an event loop of its own.
+    """
+    from palaver.interchange.replication.run import replicate as replicate_stores
+
+    for name, one in (("left", left), ("right", right)):
+        if isinstance(one, Blocking):
+            raise InvalidInput(name, "must be an address, or the options of palaver.open")
+    portal = Portal()
+    try:
+        return portal.call(replicate_stores(left, right, **options))
+    finally:
+        portal.close()

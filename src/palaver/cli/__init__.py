@@ -31,6 +31,7 @@ from palaver.cli import (
     recall,
     reindex,
     rename,
+    replicate,
     requests,
     reset,
     restore,
@@ -77,6 +78,7 @@ __all__ = [
     "recall",
     "reindex",
     "rename",
+    "replicate",
     "requests",
     "reset",
     "restore",
@@ -96,8 +98,8 @@ __all__ = [
 ORDER = (
     "demo", "chat", "serve", "mcp", "hook", "ls", "show", "search", "branches", "attachments", "attachment", "append",
     "attach", "rename", "settings", "explain", "requests", "recall", "eval", "summaries", "compact", "memory", "facts",
-    "person", "tail", "audit", "export", "import", "backup", "restore", "forget", "reset", "erase-user", "verify",
-    "stats", "doctor", "migrate", "sweep", "archive", "worker", "reindex",
+    "person", "tail", "audit", "export", "import", "backup", "restore", "replicate", "forget", "reset", "erase-user",
+    "verify", "stats", "doctor", "migrate", "sweep", "archive", "worker", "reindex",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda one: ORDER.index(one.name or ""))
 

@@ -43,7 +43,7 @@ async def test_a_conversation_is_copied_and_continued_in_both_directions(left: S
     await say(talk, ["We leave on Monday.", "By train."])
     assert (await run(left, right)).counts == {"copied": 1}
     there = await right.conversation("trip")
-    assert there.id == talk.id and there.info.title == "The trip"
+    assert (there.id, there.info.title) == (talk.id, "The trip")
     assert await texts(there) == ["We leave on Monday.", "By train."]
     await say(there, ["The train leaves at nine."])
     report = await run(left, right)
@@ -95,7 +95,7 @@ async def test_details_changed_on_both_sides_are_those_of_the_later_change(left:
     await talk.update(title="Second", settings={"redact": True})
     await run(left, right)
     info = await there.refresh()
-    assert info.title == "Second" and info.settings["redact"]
+    assert (info.title, info.settings["redact"]) == ("Second", True)
 
 
 async def test_nothing_forgotten_returns(left: Store, right: Store) -> None:

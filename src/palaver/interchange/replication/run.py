@@ -11,11 +11,12 @@ completed by the next one.
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
 from palaver.conversations.internals import engine_of, eraser_of
+from palaver.conversations.opener import Opening
 from palaver.conversations.opener import open as open_store
 from palaver.conversations.remote.store import RemoteStore
 from palaver.conversations.store import Store
@@ -41,13 +42,13 @@ Progress = Callable[[int], None]
 
 
 async def replicate(
-    left: Store | str,
-    right: Store | str,
+    left: Store | str | Mapping[str, Any],
+    right: Store | str | Mapping[str, Any],
     *,
     direction: Direction = "both",
     conversations: Collection[str] | None = None,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> ReplicationReport:
     """Exchange conversations between two stores, until both have the same with the same logs.
 
@@ -56,8 +57,8 @@ async def replicate(
     numbers and its view, and the left store's new turns follow with new numbers, on a branch of their own.
     Safe to repeat, and to interrupt.
 
-    - `left`, `right`: open stores, or addresses that are opened for the tenant `default`. Both scopes need the right
-      `admin` and have to see their whole tenant. The tenants may have different names.
+    - `left`, `right`: open stores, addresses, or the options of `palaver.open` as a mapping (`url`, `tenant`, `files`).
+      Both scopes need the right `admin` and have to see their whole tenant. The tenants may have different names.
     - `direction`: `both`; `push` changes only the right store, `pull` only the left one.
     - `conversations`: only these, by id or key.
     - `dry_run`: change nothing, and report what would be done. Turns are not counted.
@@ -67,15 +68,18 @@ async def replicate(
         raise InvalidInput("direction", f"must be one of {', '.join(DIRECTIONS)}")
     async with AsyncExitStack() as stack:
         stores = [
-            await stack.enter_async_context(open_store(one, embedder="none", worker=False))
-            if isinstance(one, str)
-            else one
-            for one in (left, right)
+            one if isinstance(one, Store) else await stack.enter_async_context(_opened(one)) for one in (left, right)
         ]
         sides = Side("left", stores[0]), Side("right", stores[1])
         await _check(*sides)
         run = _Replication(*sides, direction, dry_run, progress or (lambda count: None))
         return await run.run(conversations)
+
+
+def _opened(address: str | Mapping[str, Any]) -> Opening:
+    """Open a store that only copies: it runs no jobs, and makes no vectors."""
+    options = {"url": address} if isinstance(address, str) else address
+    return open_store(**{"embedder": "none", "worker": False, **options})
 
 
 async def _check(left: Side, right: Side) -> None:
