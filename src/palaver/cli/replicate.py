@@ -68,8 +68,11 @@ async def replicate(
             raise InvalidInput(name, "is a server: name its database, which holds the logs row by row")
     here = replace(call, url=database_url(left))
     there = replace(call, url=database_url(right), tenant=to_tenant or call.tenant)
-    options = {"files": files or os.environ.get("PALAVER_FILES")}
-    async with existing(here, embedder="none", files=None) as one, creating(there, embedder="none", **options) as other:
+    folder = files or os.environ.get("PALAVER_FILES")
+    async with (
+        existing(here, embedder="none", files=None) as one,
+        creating(there, embedder="none", files=folder) as other,
+    ):
         while True:
             report = await _run(one, other, direction, conversation, dry_run)
             _tell(call, report)
