@@ -43,7 +43,7 @@ async def replicate(
     ] = None,
     files: FilesOption = None,
     watch: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Run again after so many seconds, until Ctrl+C.")
+        float | None, typer.Option(metavar="SECONDS", help="Run again after this time, until Ctrl+C.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be done.")] = False,
 ) -> None:
@@ -107,7 +107,7 @@ def _tell(call: Call, report: ReplicationReport) -> None:
     erased = f" {counted(report.erased, 'person')} erased." if report.erased else ""
     say(f"{'Would be: ' if report.dry_run else ''}{done}.{erased}")
     if not report.is_complete:
-        note("What waits is copied by the next run.")
+        note("The next run copies conversations that wait.")
 
 
 def _line(one: ReplicatedConversation) -> str:

@@ -133,7 +133,7 @@ def _delete_turn(conv: OpenConversation, row: TurnRow, moved: Mapping[str, str])
 
 
 def _move_sources(conv: OpenConversation, moved: Mapping[str, str]) -> None:
-    """Have the memory of subjects name the turns by their new ids; a turn that is not in the view is no source."""
+    """Have the memory of subjects name the turns by their new ids; a turn outside of the view is dropped."""
     tx = conv.tx
     for old, new in moved.items():
         if conv.is_active(new):

@@ -1,6 +1,6 @@
 """Merges two copies of a conversation of which both went on after the same event. Pure.
 
-The main copy keeps its log, its numbers and its view. What the other copy has since is added at the end of that log:
+The main copy keeps its log, its numbers and its view. Later rows of the other copy are added at the end of that log:
 its turns with new numbers, on a branch of their own unless they simply continue the main copy's last turn; its notes,
 facts, files and requests. Each added turn names the id that it had (`origin`), so that merging again adds nothing.
 

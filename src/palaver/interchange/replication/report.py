@@ -1,4 +1,4 @@
-"""What a replication did, conversation by conversation."""
+"""The report of a replication, conversation by conversation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DIRECTIONS: tuple[Direction, ...] = ("both", "push", "pull")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicatedConversation:
-    """What was done with one conversation.
+    """The result for one conversation.
 
     - `action`: `copied` (one store did not have it), `updated` (one was behind), `merged` (both had gone on),
       `deleted` (it was deleted in one store), `waiting` (an answer is being written, or others kept writing: the next

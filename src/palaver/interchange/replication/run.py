@@ -285,7 +285,7 @@ class _Replication:
         probe = high
         while low < high:
             one, other = await self.left.event(left.id, probe), await self.right.event(right.id, probe)
-            # An archived event is not there to be compared. What follows it proves it.
+            # An archived event is not there to be compared. The events after it prove it.
             if one is None or other is None or one.hash == other.hash:
                 low = probe
             else:

@@ -30,7 +30,7 @@ class Moved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a store has of a conversation: it, only the log of a deleted one, or nothing."""
+    """The state of a conversation in a store: stored, deleted (only the log is left), or unknown."""
 
     info: ConversationInfo | None = None
     is_gone: bool = False
