@@ -1,7 +1,7 @@
 """Writes to two stores and replicates between them, over and over: `replicator.py URL_A URL_B FOLDER SEED`.
 
-It prints what it is about to do and what is done, so that the test that kills it knows what was acknowledged. With the seed
-`end`, it only replicates, once.
+It prints what it is about to do and what is done, so that the test that kills it knows what was acknowledged. With the
+seed `end`, it only replicates, once.
 """
 
 from __future__ import annotations

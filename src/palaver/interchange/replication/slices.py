@@ -3,8 +3,8 @@
 This is for events that only add: turns at the end, and derived rows. Anything else (`NotPlain`) changes older rows, and
 the conversation is copied as a whole.
 
-Slices end at multiples of `SLICE`. So an interrupted copy is recognised: it ends at such a number, and then all derived rows
-are sent again, which go with the last slice.
+Slices end at multiples of `SLICE`. So an interrupted copy is recognised: it ends at such a number, and then all
+derived rows are sent again, which go with the last slice.
 """
 
 from __future__ import annotations
