@@ -111,7 +111,7 @@ class LogReplay:
 
     def _add_turn(self, row: RecordedEvent, payload: EventPayload, status: str) -> None:
         branch = payload.get("branch")
-        if branch is not None:  # it came from another store, where both had gone on
+        if branch is not None:  # it came from another store, where both had continued
             self.tree.graft(row["turn"], parent=branch["parent"], slot=branch["slot"], status=status)
             return
         replaces, discard = payload.get("replaces"), payload.get("discard_after", False)

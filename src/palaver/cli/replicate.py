@@ -49,8 +49,8 @@ async def replicate(
 ) -> None:
     """Exchange conversations between two databases, until both have the same, with the same logs.
 
-    For a file at the edge and a server in the middle. Deletions come first. A conversation that went on in one store
-    is copied to the other. If it went on in both, URL_B keeps its numbers and its view, and the new turns of URL_A
+    For a file at the edge and a server in the middle. Deletions come first. A conversation that continued in one store
+    is copied to the other. If it continued in both, URL_B keeps its numbers and its view, and the new turns of URL_A
     follow on a branch of their own. A run that is interrupted is completed by the next one.
 
     Exit status 1: something waits or was refused; the report says why.

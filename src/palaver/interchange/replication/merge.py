@@ -1,4 +1,4 @@
-"""Merges two copies of a conversation of which both went on after the same event. Pure.
+"""Merges two copies of a conversation of which both continued after the same event. Pure.
 
 The main copy keeps its log, its numbers and its view. Later rows of the other copy are added at the end of that log:
 its turns with new numbers, on a branch of their own unless they simply continue the main copy's last turn; its notes,

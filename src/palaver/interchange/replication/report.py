@@ -15,7 +15,7 @@ DIRECTIONS: tuple[Direction, ...] = ("both", "push", "pull")
 class ReplicatedConversation:
     """The result for one conversation.
 
-    - `action`: `copied` (one store did not have it), `updated` (one was behind), `merged` (both had gone on),
+    - `action`: `copied` (one store did not have it), `updated` (one was behind), `merged` (both had continued),
       `deleted` (it was deleted in one store), `waiting` (an answer is being written, or others kept writing: the next
       run copies it) or `refused`.
     - `to`: the store that was changed: `left`, `right` or `both`.

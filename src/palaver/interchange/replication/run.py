@@ -2,7 +2,7 @@
 
 The state of a replication is in the logs themselves. Two logs with the same hash at the same number are the same up to
 there, so the last common event of a conversation is found by halving. If one log ends there, the other store's events
-and rows are copied unchanged. If both go on, the right store's log is the main one (merge.py).
+and rows are copied unchanged. If both continue, the right store's log is the main one (merge.py).
 
 Each step is one transaction that checks that the conversation is still as it was read. A run that is killed anywhere is
 completed by the next one.
@@ -34,8 +34,8 @@ from palaver.ports.subjects import MEMORY_KEYS
 PAGE = 500  # conversations
 TRIES = 5  # for a conversation that others keep writing
 LEASE = 5_000_000  # microseconds
-PULLED = "both stores went on; this needs direction='both'"
-ARCHIVED = "both stores went on, and the last event that they share is in an archive"
+PULLED = "both stores continued; this needs direction='both'"
+ARCHIVED = "both stores continued, and the last event that they share is in an archive"
 WRITING = "a turn is still being written"
 BUSY = "others kept writing"
 Progress = Callable[[int], None]
@@ -53,9 +53,9 @@ async def replicate(
     """Exchange conversations between two stores, until both have the same with the same logs.
 
     Deletions come first: a person, a conversation or a turn that was deleted in one store is deleted in the other.
-    A conversation that went on in one store is copied to the other. If it went on in both, the right store keeps its
-    numbers and its view, and the left store's new turns follow with new numbers, on a branch of their own.
-    Safe to repeat, and to interrupt.
+    A conversation that continued in one store is copied to the other. If it continued in both, the right store keeps
+    its numbers and its view, and the left store's new turns follow with new numbers, on a branch of their own. Safe to
+    repeat, and to interrupt.
 
     - `left`, `right`: open stores, addresses, or the options of `palaver.open` as a mapping (`url`, `tenant`, `files`).
       Both scopes need the right `admin` and have to see their whole tenant. The tenants may have different names.
@@ -294,7 +294,7 @@ class _Replication:
         return low
 
     async def _join(self, left: ConversationInfo, right: ConversationInfo, common: int) -> ReplicatedConversation:
-        """Merge a conversation that went on in both stores, or that both created with the same key."""
+        """Merge a conversation that continued in both stores, or that both created with the same key."""
         done = ReplicatedConversation(
             id=right.id, action="merged", key=right.key, to="both" if self.to_left else "right"
         )

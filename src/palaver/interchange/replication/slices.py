@@ -81,7 +81,7 @@ async def _read(source: Side, id: str, part: _Slice) -> Copy:
     copy = await source.copy(id, derived=part.is_last, part=numbers)
     is_last = part.is_last and copy.tip.n == part.through
     if part.is_last and not is_last:
-        raise Moved  # it went on since: its derived rows may be later ones
+        raise Moved  # it continued since: its derived rows may be later ones
     if copy.is_pending:
         raise ConversationBusy(id, "a turn is still being written")
     turns = {turn["id"] for turn in copy.turns}
