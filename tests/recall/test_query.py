@@ -91,3 +91,11 @@ def test_a_megabyte_is_cut() -> None:
 @pytest.mark.parametrize("text", ["", "   ", "???", "\ud800", "שלום", "🙂🙂", "Caroline"])
 def test_nothing_much_to_read_is_no_error(text: str) -> None:
     assert asked(text).text == text
+
+
+def test_a_question_about_the_past_is_recognised() -> None:
+    assert asked("Which books has Caroline read?").past
+    assert asked("Where did we meet?").past
+    assert not asked("Which books does Caroline like?").past
+    assert not asked("I was in Rome.").past  # nothing is asked
+    assert not asked("Can you summarise what we have discussed?").past

@@ -481,7 +481,10 @@ class ContextBuilder:
         if ranking.best_relevance < floor and len(ranking.order):
             note += f"; nothing is relevant ({ranking.best_relevance:.2f} at best, floor {floor:g})"
         empty = None if offered else explain_ranking(ranking, floor, embeds=self.recall.embedder is not None)
-        return _Found(offered, note, QuoteHints(ranking.hints.rarity, ranking.hints.asks_assistant), empty=empty)
+        hints = QuoteHints(
+            ranking.hints.rarity, ranking.hints.asks_assistant, ranking.hints.collects, ranking.hints.past
+        )
+        return _Found(offered, note, hints, empty=empty)
 
     async def _read_recalled(
         self, scope: Scope, options: Options, found: Sequence[RankedTurn], text: str

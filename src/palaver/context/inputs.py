@@ -25,10 +25,18 @@ class Condenser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QuoteHints:
-    """Hints of the question for quoting turns: how much each of its stems counts, and whom it is about."""
+    """Hints of the question for quoting turns.
+
+    - `rarity`: how much each of its stems counts.
+    - `asks_assistant`: it is about what the assistant said.
+    - `collects`: it asks for several things.
+    - `past`: it asks what happened.
+    """
 
     rarity: Mapping[str, float] = field(default_factory=dict)
     asks_assistant: bool = False
+    collects: bool = False
+    past: bool = False
 
 
 @dataclass(frozen=True, slots=True)

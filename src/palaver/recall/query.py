@@ -50,6 +50,9 @@ _COLLECTS = re.compile(
     re.IGNORECASE,
 )
 
+# English. Asks what happened.
+_PAST = re.compile(r"\b(?:did|has|have|had|was|were)\b", re.IGNORECASE)
+
 # Words of a request for an overview that do not say of what.
 _TALK = re.compile(
     r"\b(?:please|give|show|write|make|need|want|like|let|short|brief|quick|whole|entire|complete|full|everything|anything|"
@@ -73,6 +76,7 @@ class Query:
     is_question: bool = False  # as opposed to a statement or a request
     recollects: bool = False  # asks what the speaker said or did
     collects: bool = False  # asks for several things: a list, a number, an order
+    past: bool = False  # asks what happened
     topic: bool = True  # names a topic; "sum up our conversation" does not
     language: Language | None = "en"  # None: not clear
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # other stems that mean the same word
@@ -110,6 +114,7 @@ def parse(text: str, actors: Sequence[str], now: datetime) -> Query:
         is_question=is_question,
         recollects=bool(_RECOLLECTS.search(text) or (cues and cues.recollects.search(text))),
         collects=is_question and not overview and collects,
+        past=is_question and not overview and language in ("en", None) and _PAST.search(text) is not None,
         topic=_has_topic(text, language),
         language=language,
         others=_others(asked),

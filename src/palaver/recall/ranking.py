@@ -69,16 +69,19 @@ class RankedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """Hints of the question for quoting turns: how much each of its stems counts, and whom it is about."""
+    """Hints of the question for quoting turns: how much each of its stems counts, and what it asks for."""
 
     rarity: Mapping[str, float] = field(default_factory=dict)
     asks_assistant: bool = False
+    collects: bool = False
+    past: bool = False
 
     @classmethod
     def of(cls, query: Query, lexical: Lexical) -> Hints:
         rarity = {stem: idf(lexical, stem) for stem in lexical.stems}
         others = {other: rarity[stem] for stem, others in query.others.items() for other in others}
-        return cls(rarity if query.language is None else others | rarity, query.asks_assistant)
+        stems = rarity if query.language is None else others | rarity
+        return cls(stems, query.asks_assistant, query.collects, query.past)
 
 
 @dataclass(frozen=True, slots=True)

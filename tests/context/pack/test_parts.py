@@ -88,6 +88,51 @@ def test_a_replaced_statement_is_marked_and_its_replacement_comes_with_it() -> N
     assert context.tokens <= 300
 
 
+def test_a_long_turn_that_replaces_a_statement_leaves_room_for_others() -> None:
+    question = turn(90, "user", "How many sources are in my Zotero library?")
+    old = turn(1, "user", "My Zotero library has 45 sources.")
+    new = turn(5, "user", "Now there are 52 sources in Zotero.\n\n" + "\n\n".join(FILLER[:60]))
+    others = [turn(n, "user", f"I like Zotero for reason {n}.") for n in range(6, 40)]
+    recalled = [RecalledTurn(old, 1.0), *(RecalledTurn(one, 0.5) for one in others), RecalledTurn(new, 0.1)]
+    material = Material(
+        turn_count=50,
+        owner="user",
+        conversation="C",
+        tail=(question,),
+        current=question,
+        recalled=tuple(recalled),
+        hints=QuoteHints(dict.fromkeys(terms(question.text), 1.0)),
+    )
+    context = pack_context(material, Options(policy=POLICIES["recall-heavy"], token_budget=1_000), COUNT)
+    assert "52 sources in Zotero." in context.text
+    assert context.quoted["T5"]  # in part
+    assert {"T1", *(one.id for one in others)} <= set(context.turn_ids)
+
+
+def order_of(texts: list[str], hints: QuoteHints) -> list[str]:
+    """Return which of equally good turns are quoted where there is room for few of them."""
+    question = turn(90, "user", "What?")
+    recalled = tuple(RecalledTurn(turn(n, "user", text), 1 - n / 1_000) for n, text in enumerate(texts))
+    material = Material(turn_count=50, owner="user", tail=(question,), current=question, recalled=recalled, hints=hints)
+    context = pack_context(material, Options(policy=POLICIES["recall-heavy"], token_budget=220), COUNT)
+    return [text for text in texts if text in context.text]
+
+
+def test_a_question_about_the_past_prefers_turns_that_report_it() -> None:
+    texts = [f"My plan number {n} for the summer is not certain." for n in range(20)]
+    texts.append("Last summer I went to Rome, visited the forum and walked a lot.")
+    assert texts[-1] in order_of(texts, QuoteHints(past=True))
+    assert texts[-1] not in order_of(texts, QuoteHints())
+
+
+def test_a_question_for_several_things_prefers_turns_with_the_words_of_the_best() -> None:
+    texts = [f"The novel number {n} is by an author from Norway." for n in range(3)]
+    texts += [f"Have a nice evening, neighbour number {n} of mine!" for n in range(20)]
+    texts.append("And then a novel by another author.")
+    assert texts[-1] in order_of(texts, QuoteHints(collects=True))
+    assert texts[-1] not in order_of(texts, QuoteHints())
+
+
 def test_a_repeated_turn_is_quoted_once() -> None:
     question = turn(90, "user", "What about the garden?")
     text = "The garden needs water, light, seeds, compost and patience every spring."

@@ -16,6 +16,7 @@ from palaver.context.pack.ledger import Ledger, PackInputs, turns_block
 from palaver.context.render import Quotation, quote_recalled, recalled_block
 from palaver.recall.excerpts import find_excerpt
 from palaver.recall.repeats import find_repeats
+from palaver.recall.second_look import count_events, count_shared_words
 from palaver.recall.superseded import Said, find_superseded
 
 HEADER_COST = 8  # tokens of a line with the date
@@ -29,6 +30,7 @@ TRIES = 4  # to make parts of a turn fit
 # Shares of the room for recall. A turn that costs more than the first is quoted in part, for the second.
 WHOLE, WHOLE_FADES, PART = 0.3, 9, 0.08
 LEAST_PART = 60  # tokens
+BEST_TURNS = 5  # of which one may be long, even if it is there because it replaces another
 ANSWER, BEST_ANSWERS = 0.06, 2  # the assistant's messages: as a whole or in part, if they are among the best
 ASKED, ASKED_FADES = 0.8, 2  # the same, if the question is about what the assistant said; half of it for a part
 
@@ -88,10 +90,16 @@ def _score(one: RecalledTurn) -> RecallScore:
 def _that_fit(inputs: PackInputs, ledger: Ledger, wanted: Sequence[RecalledTurn], cap: int) -> list[_Form]:
     """Choose what to quote: as many as fit, long turns in part; then as a whole those that there is still room for."""
     if wanted[0].spans is None:
-        wanted = _without_repeats(wanted)
+        wanted = _without_repeats(_look_again(inputs, wanted))
     replaced = _replacements(inputs, wanted)
     wanted = _next_to_replaced(wanted, replaced) if wanted[0].spans is None else wanted
-    forms = _Forms(inputs, ledger, wanted, {old.turn.id: new.turn.created for old, new in replaced})
+    forms = _Forms(
+        inputs,
+        ledger,
+        wanted,
+        {old.turn.id: new.turn.created for old, new in replaced},
+        frozenset(new.turn.id for _, new in replaced),
+    )
     if wanted[0].spans is not None:
         return _drop_last([forms.form(index) for index in range(len(wanted))], inputs, cap)
     candidates = [Candidate(one.turn.created.date(), one.standing) for one in wanted]
@@ -113,6 +121,18 @@ def _that_fit(inputs: PackInputs, ledger: Ledger, wanted: Sequence[RecalledTurn]
         )
         picked += [rest[n] for n in more]
     return _drop_last(forms.complete(picked, cap - forms.cost_together(picked)), inputs, cap)
+
+
+def _look_again(inputs: PackInputs, wanted: Sequence[RecalledTurn]) -> list[RecalledTurn]:
+    """Sort the turns again, with what their texts say about how well they fit."""
+    hints, texts = inputs.material.hints, [one.turn.text for one in wanted]
+    scores = [one.score for one in wanted]
+    if hints.past:
+        scores = [score + gain for score, gain in zip(scores, count_events(texts), strict=True)]
+    if hints.collects:
+        scores = [score + gain for score, gain in zip(scores, count_shared_words(texts, hints.rarity), strict=True)]
+    order = sorted(range(len(wanted)), key=lambda index: -scores[index])
+    return [replace(wanted[index], place=place) for place, index in enumerate(order)]
 
 
 def _without_repeats(wanted: Sequence[RecalledTurn]) -> list[RecalledTurn]:
@@ -139,7 +159,7 @@ def _next_to_replaced(
     for one in wanted:
         new = later.get(one.turn.id)
         if new is not None:
-            order.setdefault(new.turn.id, replace(new, place=min(one.place, new.place)))
+            order.setdefault(new.turn.id, new)
         order.setdefault(one.turn.id, one)
     return list(order.values())
 
@@ -175,6 +195,7 @@ class _Forms:
     ledger: Ledger
     wanted: Sequence[RecalledTurn]
     replaced: Mapping[str, datetime] = field(default_factory=dict)  # when a later turn replaced one, by its id
+    replacing: frozenset[str] = frozenset()  # ids of those later turns
     made: dict[int, _Form] = field(default_factory=dict)
 
     def cost(self, index: int) -> int:
@@ -227,6 +248,8 @@ class _Forms:
         A long message of the assistant is quoted if the question is about what it said, or it is among the best.
         """
         room = longest_turn(self.inputs.options) / PART
+        if one.turn.id in self.replacing and one.place >= BEST_TURNS:  # it came up for one statement
+            return int(room * PART), int(room * PART)
         if one.turn.role != "assistant":
             return int(room * max(WHOLE, 1 / (1 + one.place / WHOLE_FADES))), int(room * PART)
         if self.inputs.material.hints.asks_assistant:
