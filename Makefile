@@ -20,7 +20,7 @@ CLIENTS_READY := $(CLIENTS)/newest/.ready $(CLIENTS)/openai-2/.ready
 
 AGAIN := $(MAKE) --no-print-directory again  # under a name of its own, so that `make -n test` runs nothing
 
-.PHONY: help run web test quick again typescript test-clients test-ecosystem postgres citus supabase pgbouncer chromium firefox screenshots lint format metrics bench \
+.PHONY: help run web test quick lowest wheel-test licences sbom again typescript test-clients test-ecosystem postgres citus supabase pgbouncer chromium firefox screenshots lint format metrics bench \
         bench-smoke docs soak crash replication properties plans clean
 
 help:
@@ -29,6 +29,9 @@ help:
 	@echo "make test    the tests"
 	@echo "make quick   the tests that need no Postgres, browser, server or other process"
 	@echo "make typescript  build and test the TypeScript package"
+	@echo "make lowest  the same with the oldest versions of the dependencies"
+	@echo "make wheel-test  the wheel in empty environments, each extra by itself"
+	@echo "make licences, make sbom  the licences of all dependencies as a page, and a CycloneDX list"
 	@echo "make test-clients  scenarios of SDKs, frameworks and generated clients; writes their table"
 	@echo "make test-ecosystem  the adapters with every framework; writes their table"
 	@echo "make postgres URL=postgresql://…  the tests of the Postgres engine, on that server"
@@ -65,6 +68,35 @@ test: $(READY) pgbouncer chromium web
 
 quick: $(READY)
 	$(PYTEST) -n 3 --dist worksteal -m "$(QUICK)" $(WITHOUT) --hypothesis-profile "fewest examples"
+
+# The oldest versions of all dependencies that pyproject.toml allows together, in an environment of their own, by uv: pip has no
+# such choice. Tests of adapters need their frameworks, in versions of today.
+LOWEST := .venv-lowest
+$(LOWEST)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet uv
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --editable ".[all]" --group quick --resolution lowest-direct
+	@touch $@
+
+lowest: $(LOWEST)/.ready
+	$(LOWEST)/bin/python -m pytest -n 3 --dist worksteal -m "$(QUICK)" $(WITHOUT) --hypothesis-profile "fewest examples" \
+	  $(foreach path,adapters server/compat/test_openai_agents.py engines/supabase/test_compat.py,--ignore=tests/$(path))
+
+# The wheel, built and installed into empty environments: the base, and each extra by itself. Some minutes.
+wheel-test: $(READY)
+	$(PYTEST) tests/deploy/test_wheel.py -m "slow or not slow" -n 2
+
+# Of everything that `palaver[all]` brings: a page of licences, and a CycloneDX list in build/sbom.json.
+licences: $(READY)
+	$(BIN)/python -m tools.licences
+
+RELEASED := build/release
+sbom:
+	$(PYTHON) -m venv --clear $(RELEASED)
+	$(RELEASED)/bin/python -m pip install --quiet ".[all]"
+	$(PYTHON) -m venv $(RELEASED)-tools
+	$(RELEASED)-tools/bin/python -m pip install --quiet cyclonedx-bom
+	$(RELEASED)-tools/bin/cyclonedx-py environment --pyproject pyproject.toml --of JSON -o build/sbom.json $(RELEASED)/bin/python
 
 # Run the failed tests once more, alone. One that passes now depends on what else the machine does, and has to be fixed:
 # with CI=true it fails the run, elsewhere it is reported.
@@ -185,4 +217,4 @@ properties: $(READY)
 	$(BIN)/python -m pytest tests -m "slow or property" --hypothesis-profile "many examples" -n 2 --timeout 3600
 
 clean:
-	rm -rf $(VENV) $(ECOSYSTEM) $(CLIENTS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results
+	rm -rf $(VENV) $(LOWEST) $(ECOSYSTEM) $(CLIENTS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/results

@@ -124,7 +124,7 @@ if TYPE_CHECKING:
     # Old names, for one more release.
     Found, Match, Hit = ConversationMatch, TurnMatch, RecallHit
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "palaver.context.options": ("ContextOptions", "PolicyName", "RecallOptions", "RecallRange",),

