@@ -505,7 +505,8 @@ class WorkingMemory:
     `through_seq` is the position of the last turn that was read, inclusive; -1 when none was. `extractor_failure` is
     the name of the extractor and the type of its error when it failed at its latest call: notes and facts come from the
     rules alone then. `extractor_postponed` are the positions, from and up to, of turns that it has not read because of
-    the daily limit of model calls; it reads them on another day. `summary_by` is the person who wrote the summary, if
+    the daily limit of model calls; it reads them on another day. `extractor_dropped` counts the notes and facts that it
+    proposed and that were dropped, because no turn says them. `summary_by` is the person who wrote the summary, if
     it was not a model.
     """
 
@@ -522,6 +523,7 @@ class WorkingMemory:
     through_seq: int = -1
     extractor_failure: str | None = None
     extractor_postponed: tuple[int, int] | None = None
+    extractor_dropped: int = 0
     summary_by: str | None = None
 
 

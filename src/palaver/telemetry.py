@@ -40,6 +40,9 @@ class Meter:
     def empty(self, what: str, reason: str) -> None:
         """A recall, search, list or context (`what`) is empty; `reason` is one of `EmptyReason`."""
 
+    def dropped(self, items: int) -> None:
+        """A model proposed notes or facts that no turn says: they were not kept."""
+
     def spent(self, *, requests: int, tokens: int, dollars: float) -> None:
         """A call that a budget limits has ended."""
 

@@ -82,6 +82,8 @@ def _show_memory(known: WorkingMemory) -> None:
 def show_failure(known: WorkingMemory) -> None:
     if known.extractor_failure:
         say(f"The extractor failed ({known.extractor_failure}): notes and facts come from the rules alone.")
+    if known.extractor_dropped:
+        say(f"Dropped, because no turn says it: {known.extractor_dropped} items of the extractor.")
 
 
 def _note_line(index: int, one: Note) -> str:

@@ -453,6 +453,12 @@ def validate_model_facts(
     return list(found.values())
 
 
+def count_dropped_facts(raw: str | Mapping[str, Any], kept: Sequence[FactDraft]) -> int:
+    """Return how many of the proposed facts were not kept."""
+    proposed = parse_object(raw, "facts").get("facts")
+    return len(proposed) - len(kept) if isinstance(proposed, list) else 0
+
+
 def _checked(item: Any, known: Mapping[str, Turn], named: set[str], by: str) -> FactDraft | None:
     sources = cited(item, known)
     if not sources or not all(_is_text(item.get(key), limit) for key, limit in _LIMITS):

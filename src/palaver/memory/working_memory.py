@@ -585,6 +585,17 @@ def validate_model_memory(
     return replace(memory, through_seq=max(memory.through_seq, last))
 
 
+def count_dropped_notes(
+    raw: str | Mapping[str, Any], turns: Sequence[Turn], *, by: str = "model", quotes: bool = False
+) -> int:
+    """Return how many of the proposed notes the turns do not support."""
+    proposed, known = parse_object(raw, "working_memory"), {turn.id: turn for turn in turns}
+    lists = {name: proposed.get(name) for name in MEMORY_LISTS}
+    count = sum(len(items) for items in lists.values() if isinstance(items, list))
+    kept = (note for name, items in lists.items() for note in _proposed_notes(items, known, name, by, quotes))
+    return count - sum(1 for _ in kept)
+
+
 def parse_object(raw: str | Mapping[str, Any], what: str) -> Mapping[str, Any]:
     """Return the JSON object in a model's answer, which may have text or a code fence around it."""
     value: Any = raw

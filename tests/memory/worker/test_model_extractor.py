@@ -10,6 +10,7 @@ import pytest
 
 import palaver
 from palaver import Conversation, Store
+from palaver.server.ops.metrics import Metrics
 from palaver.testing import ScriptedModel
 
 SAID = "We decided to use Rust for the importer because it must be fast."
@@ -74,8 +75,8 @@ async def test_only_items_with_a_quotation_of_the_cited_turn_are_kept() -> None:
             ],
         }  # fmt: skip
 
-    model = Extracting(mixed)
-    async with opened(model) as store:
+    model, metrics = Extracting(mixed), Metrics()
+    async with opened(model, meter=metrics) as store:
         talk = await store.conversation("k", settings={"facts": True})
         memory = await read(store, talk, SAID)
         assert [item.text for item in memory.decisions if item.by.startswith("model")] == ["Use Rust for the importer."]
@@ -83,6 +84,8 @@ async def test_only_items_with_a_quotation_of_the_cited_turn_are_kept() -> None:
         assert memory.summary.startswith("They decided")
         assert [fact.object for fact in await talk.facts() if fact.by == "model:scripted"] == ["Rust"]
         assert model.extractions == 1, "notes and facts in one call"
+        assert memory.extractor_dropped == 4 + 1 + 1
+        assert b"palaver_extractor_dropped_total 6.0" in metrics.render(None)
 
 
 async def test_the_language_of_the_conversation() -> None:

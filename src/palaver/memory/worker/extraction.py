@@ -32,12 +32,14 @@ NO_MODEL = "none"  # `extractor_model` for rules alone
 class Proposal(Generic[T]):
     """The checked answer of the extractor; None without one. `failure` is its name and the type of its error.
 
-    `postponed`: it was not called because of the daily limit, which `failure` then names.
+    `postponed`: it was not called because of the daily limit, which `failure` then names. `dropped`: how many of its
+    items were not kept.
     """
 
     value: T | None = None
     failure: str | None = None
     postponed: bool = False
+    dropped: int = 0
 
 
 @dataclass(slots=True)
@@ -80,9 +82,17 @@ class Extraction:
             through_seq=found.position - 1,
             extractor_failure=facts.failure or notes.failure,
             extractor_postponed=unread,
+            extractor_dropped=self._count_dropped(before, facts, notes),
         )
         await self._learn_people(turns, found.info)
         return await self._put_memory(after, found, found.revision)
+
+    def _count_dropped(self, before: WorkingMemory, *proposals: Proposal[Any]) -> int:
+        """Count the items that were not kept, and report them."""
+        dropped = sum(one.dropped for one in proposals)
+        if dropped:
+            self.services.meter.dropped(dropped)
+        return before.extractor_dropped + dropped
 
     async def _learn_people(self, turns: Sequence[Turn], info: ConversationInfo) -> None:
         """Add what the model found to the memory of the persons who said it, where persons are remembered."""
@@ -111,6 +121,7 @@ class Extraction:
             notes.value or before,
             extractor_failure=facts.failure or notes.failure,
             extractor_postponed=(middle, end) if middle < end else None,
+            extractor_dropped=self._count_dropped(before, facts, notes),
         )
         await self._learn_people(turns, found.info)
         return await self._put_memory(after, found, found.revision)
@@ -128,7 +139,7 @@ class Extraction:
             turns = [turn for turn in found.turns if through is None or turn.position <= through]
             stored = await self._store_facts(await self.services.clean(turns), found)
             if stored.value is not None:
-                await self._mark_failure(stored.failure)
+                await self._mark(stored)
                 return stored.value
 
     async def extract_facts_again(self) -> None:
@@ -175,11 +186,13 @@ class Extraction:
         return await self.services.engine.facts(self.scope, self.conversation, True)
 
     async def _propose_facts(self, turns: Sequence[Turn], info: ConversationInfo) -> Proposal[list[FactDraft]]:
-        from palaver.memory.facts import FACTS_SCHEMA, validate_model_facts
+        from palaver.memory.facts import FACTS_SCHEMA, count_dropped_facts, validate_model_facts
 
-        return await self._ask_extractor(
-            turns, info, FACTS_SCHEMA, lambda raw, by, quotes: validate_model_facts(raw, turns, by=by, quotes=quotes)
-        )
+        def check(raw: str, by: str, quotes: bool) -> tuple[list[FactDraft], int]:
+            kept = validate_model_facts(raw, turns, by=by, quotes=quotes)
+            return kept, count_dropped_facts(raw, kept)
+
+        return await self._ask_extractor(turns, info, FACTS_SCHEMA, check)
 
     async def _note(
         self, before: WorkingMemory, turns: Sequence[Turn], info: ConversationInfo
@@ -195,18 +208,18 @@ class Extraction:
     async def _propose_notes(
         self, read: WorkingMemory, turns: Sequence[Turn], info: ConversationInfo
     ) -> Proposal[WorkingMemory]:
-        schema = working_memory.WORKING_MEMORY_SCHEMA
-        check = working_memory.validate_model_memory
-        return await self._ask_extractor(
-            turns, info, schema, lambda raw, by, quotes: check(raw, turns, read, by=by, quotes=quotes)
-        )
+        def check(raw: str, by: str, quotes: bool) -> tuple[WorkingMemory, int]:
+            dropped = working_memory.count_dropped_notes(raw, turns, by=by, quotes=quotes)
+            return working_memory.validate_model_memory(raw, turns, read, by=by, quotes=quotes), dropped
+
+        return await self._ask_extractor(turns, info, working_memory.WORKING_MEMORY_SCHEMA, check)
 
     async def _ask_extractor(
         self,
         turns: Sequence[Turn],
         info: ConversationInfo,
         schema: Mapping[str, object],
-        check: Callable[[str, str, bool], T],
+        check: Callable[[str, str, bool], tuple[T, int]],
     ) -> Proposal[T]:
         """Ask the extractor and check its answer; ask once more when the answer is not JSON."""
         try:
@@ -224,7 +237,8 @@ class Extraction:
             try:
                 async with asyncio.timeout(self.services.model_seconds):
                     raw = await extractor.extract(turns, schema)
-                return Proposal(check(raw, f"model:{extractor.name}", isinstance(extractor, ModelExtractor)))
+                value, dropped = check(raw, f"model:{extractor.name}", isinstance(extractor, ModelExtractor))
+                return Proposal(value, dropped=dropped)
             except InvalidInput as invalid:
                 problem = invalid
                 if isinstance(extractor, ModelExtractor):
@@ -263,12 +277,13 @@ class Extraction:
         log.warning("extractor %s failed (%s) in conversation %s", extractor, kind, self.conversation)
         return Proposal(failure=f"{extractor}: {kind}")
 
-    async def _mark_failure(self, failure: str | None) -> None:
-        """Store in working memory that the extractor failed, or that it works again."""
+    async def _mark(self, proposal: Proposal[Any]) -> None:
+        """Store in working memory that the extractor failed or works again, and how many items were not kept."""
         for _ in range(TRIES):
             found = await self._unsummarised(0)
             memory = _stored_memory(found)
-            marked = replace(memory, extractor_failure=failure)
+            dropped = memory.extractor_dropped + proposal.dropped
+            marked = replace(memory, extractor_failure=proposal.failure, extractor_dropped=dropped)
             if marked == memory or await self._put_memory(marked, found, None):
                 return
 
@@ -314,7 +329,7 @@ def _why(extractor: str, refusal: str) -> str | None:
 
 
 def _with_value(proposal: Proposal[Any], value: T | None) -> Proposal[T]:
-    return Proposal(value, proposal.failure, proposal.postponed)
+    return Proposal(value, proposal.failure, proposal.postponed, proposal.dropped)
 
 
 def _stored_memory(found: Unsummarised) -> WorkingMemory:

@@ -63,6 +63,9 @@ class Metrics(Meter):
             buckets=(0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0),
             registry=own,
         )
+        self.extractor_dropped = Counter(
+            "palaver_extractor_dropped", "Notes and facts that a model proposed and no turn says.", registry=own
+        )
         self.empties = Counter("palaver_empty", "Empty results by reason.", ("what", "reason"), registry=own)
         self.making = Gauge(
             "palaver_answers_in_the_making", "Running answers.", registry=own, multiprocess_mode="livesum"
@@ -94,6 +97,9 @@ class Metrics(Meter):
 
     def empty(self, what: str, reason: str) -> None:
         self.empties.labels(what, reason).inc()
+
+    def dropped(self, items: int) -> None:
+        self.extractor_dropped.inc(items)
 
     def answered(self, usage: Usage) -> None:
         for kind in ("prompt", "completion", "cached"):

@@ -285,7 +285,7 @@ BEGIN
       OR EXISTS (SELECT 1 FROM jsonb_array_elements(CASE jsonb_typeof(f.value) WHEN 'array' THEN f.value END) AS n
         WHERE NOT is_note(n))
     WHEN f.key = 'summary' THEN jsonb_typeof(f.value) <> 'string'
-    WHEN f.key = 'through_seq' THEN f.value::text !~ '^-?[0-9]{1,18}$'
+    WHEN f.key IN ('through_seq', 'extractor_dropped') THEN f.value::text !~ '^-?[0-9]{1,18}$'
     WHEN f.key = 'extractor_failure' THEN jsonb_typeof(f.value) NOT IN ('string', 'null')
     WHEN f.key = 'extractor_postponed' THEN f.value::text !~ '^(null|\[-?[0-9]{1,18}, -?[0-9]{1,18}\])$'
     ELSE false END) THEN
