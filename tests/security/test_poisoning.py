@@ -113,6 +113,7 @@ async def test_none_of_sixty_texts_becomes_an_approved_fact() -> None:
         assert [item.text for item in await ada.facts()] == []
         assert await ada.profile() == ""
         assert len(await ada.proposals()) > 20, "they are shown for approval"
+        assert {"file", "reported", "assistant", "mcp"} <= {item.origin for item in await ada.proposals()}
         assert all(item.kind != "instruction" for item in await ada.proposals()), "a wish of another is none of hers"
         new = await store.conversation("new")
         await new.append("user", "What do you know about me?")

@@ -28,6 +28,8 @@ REVIEWS: tuple[Review, ...] = ("auto", "review", "off")
 KINDS = ("fact", "preference", "instruction", "goal")
 MAX_TEXT = 300  # characters of an object
 KEPT_STEMS = 16_384  # texts
+MAX_FILE = 20_000  # characters of a file that are read for the memory of persons
+FILE_ITEMS = 20  # that one file may propose
 ALIKE = 0.75  # share of common stems from which on two statements with the same predicate say the same
 PREFERENCES = ("likes", "dislikes", "prefers", "favourite")
 OF_THE_WORK = ("we", "deadline", "budget")  # subjects of facts that are not about the speaker
@@ -92,6 +94,17 @@ def drafts_from_turn(turn: Turn, person: str, people: Sequence[str], review: Rev
         whole = structs.replace(clean, content=f"{clean.text}\n{said}")
         return _proposed(_reported_statements(whole, person), "tool", review)
     return []
+
+
+def drafts_from_file(turn: Turn, text: str, person: str, review: Review) -> list[ItemDraft]:
+    """Return what the text of an attached file says of a person by name.
+
+    `turn` is the one that has the file. A sentence in the first person may be anybody's, so it says nothing.
+    """
+    if turn.status != "complete" or was_handed_in(turn.metadata):
+        return []
+    read = structs.replace(turn, content=without_blocks(text[:MAX_FILE]), role="tool")
+    return _proposed(_reported_statements(read, person), "file", review)[:FILE_ITEMS]
 
 
 def _proposed(drafts: Iterable[ItemDraft], origin: ItemOrigin, review: Review) -> list[ItemDraft]:

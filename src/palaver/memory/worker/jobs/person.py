@@ -11,7 +11,7 @@ from palaver.core.concurrency import run_in_strides
 from palaver.core.identity import stamped_seq
 from palaver.memory.facts import FactDraft
 from palaver.memory.shapes import SubjectShape
-from palaver.memory.subjects import ItemDraft, drafts_from_fact, drafts_from_turn
+from palaver.memory.subjects import MAX_FILE, ItemDraft, drafts_from_fact, drafts_from_file, drafts_from_turn
 from palaver.memory.worker.services import JobServices
 from palaver.memory.worker.subjects import SubjectMemory
 from palaver.model import PERSON, ROLES, ConversationInfo, Scope, Turn
@@ -50,9 +50,10 @@ async def learn(services: JobServices, scope: Scope, info: ConversationInfo, tur
         return
     clean = [_with_person(services, turn, info.owner) for turn in await services.clean(turns)]
     people = persons_of(services, info, clean)
-    size = sum(len(turn.text) for turn in clean)
+    files = await _texts_of_files(services, scope, clean)
+    size = sum(len(turn.text) for turn in clean) + sum(len(text) for _, text in files)
     for person in people:
-        drafts = await run_in_strides(partial(_drafts, services, clean, person, people), size)
+        drafts = await run_in_strides(partial(_drafts, services, clean, files, person, people), size)
         memory = SubjectMemory(services.engine, scope, services.ids, PERSON, person)
         if drafts and await _agrees(services, memory):
             await memory.learn(drafts)
@@ -74,9 +75,29 @@ async def learn_facts(
             await memory.learn(wanted)
 
 
-def _drafts(services: JobServices, turns: Sequence[Turn], person: str, people: Sequence[str]) -> list[ItemDraft]:
+async def _texts_of_files(services: JobServices, scope: Scope, turns: Sequence[Turn]) -> list[tuple[Turn, str]]:
+    """Return the redacted beginning of each file of the turns, as far as it was read; the job `files` comes back."""
+    if services.person.review == "off":
+        return []
+    found = []
+    for turn in turns:
+        for file in turn.attachments:
+            text = await services.engine.file_text(scope, turn.conversation, file.id)
+            if text is not None and text.text:
+                found.append((turn, services.redactor.redact(text.text[:MAX_FILE]).text))
+    return found
+
+
+def _drafts(
+    services: JobServices,
+    turns: Sequence[Turn],
+    files: Sequence[tuple[Turn, str]],
+    person: str,
+    people: Sequence[str],
+) -> list[ItemDraft]:
     review, shape = services.person.review, services.shapes.get(PERSON, SubjectShape())
     found = [draft for turn in turns for draft in drafts_from_turn(turn, person, people, review)]
+    found += [draft for turn, text in files for draft in drafts_from_file(turn, text, person, review)]
     return [one for one in found if shape.allows(f"{one.subject} {one.predicate} {one.object}")]
 
 
