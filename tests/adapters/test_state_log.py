@@ -7,7 +7,6 @@ import os
 import pytest
 
 from palaver import Store, TooLarge
-from palaver.adapters import state_log
 from palaver.adapters.state_log import PAGE, StateLog, Value, log_key
 
 pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
@@ -16,13 +15,10 @@ pytestmark = [pytest.mark.both_engines, pytest.mark.usefixtures("engine")]
 PIECE = 50_000
 
 
-@pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_log, "PIECE", PIECE)
-
-
 async def open_log(store: Store) -> StateLog:
-    return await StateLog.open(store, "log", "test", {})
+    log = await StateLog.open(store, "log", "test", {})
+    log.piece = PIECE
+    return log
 
 
 async def values(log: StateLog) -> list[bytes | None]:
@@ -63,9 +59,9 @@ async def test_a_value_that_was_deleted_elsewhere_is_not_returned(store: Store) 
     assert await values(two) == [b"again"]
 
 
-async def test_a_value_over_the_limit_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_log, "MAX_VALUE", 1_000)
+async def test_a_value_over_the_limit_is_refused(store: Store) -> None:
     log = await open_log(store)
+    log.max_value = 1_000
     with pytest.raises(TooLarge) as refusal:
         await log.append([Value({}, b"fits"), Value({}, bytes(1_001))])
     assert (refusal.value.field, refusal.value.limit) == ("value", 1_000)

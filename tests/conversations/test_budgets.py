@@ -218,12 +218,10 @@ async def test_a_keys_budget_counts_what_is_done_with_the_key(database_url: str)
         await without.generate("from elsewhere")
 
 
-async def test_storage_and_conversations_are_limited_and_deletion_makes_room(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("palaver.models.budgets.REMEASURE_SECONDS", 0.0)
+async def test_storage_and_conversations_are_limited_and_deletion_makes_room(database_url: str, tmp_path: Path) -> None:
     limits: Any = {"user": {"storage_bytes": 1_000, "conversations": 2}}
     async with palaver.open(database_url, user="ada", budgets=limits, files=tmp_path / "files") as store:
+        components_of(store).budgets.remeasure_seconds = 0.0
         talk = await store.conversation("one")
         await store.conversation("one")  # the same one
         await store.conversation("two")

@@ -70,6 +70,8 @@ class StateLog:
     talk: Conversation
     last: str | None = None  # the turn up to which `read_new` has read
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    piece: int = PIECE
+    max_value: int = MAX_VALUE
 
     @classmethod
     async def open(
@@ -90,8 +92,11 @@ class StateLog:
     async def append(self, values: Sequence[Value], *, expected: int | None = None) -> None:
         """Store values together: all of them or none. With `expected`, only if the log has this many turns."""
         size = sum(len(value.data) for value in values)
-        turns = await _in_thread(lambda: [turn for value in values for turn in _turns(value)], size)
+        turns = await _in_thread(lambda: self._turns(values), size)
         await self.talk.append_many(turns, expected_seq=expected)
+
+    def _turns(self, values: Sequence[Value]) -> list[TurnInput]:
+        return [turn for value in values for turn in _turns(value, self.piece, self.max_value)]
 
     async def read_new(self) -> list[Entry]:
         """Return the entries that were stored since the last call, by anybody."""
@@ -164,14 +169,15 @@ async def _in_thread(work: Callable[[], T], size: int) -> T:
     return await asyncio.to_thread(work) if size > LARGE else work()
 
 
-def _turns(value: Value) -> list[TurnInput]:
+def _turns(value: Value, most: int, max_value: int) -> list[TurnInput]:
+    """Return the turns that hold a value, each with at most `most` bytes of it."""
     data = value.data
-    if len(data) > MAX_VALUE:
-        raise TooLarge("value", size=len(data), limit=MAX_VALUE, unit="bytes")
+    if len(data) > max_value:
+        raise TooLarge("value", size=len(data), limit=max_value, unit="bytes")
     packed = zlib.compress(data, 1) if len(data) > SMALL else data
     is_packed = len(packed) < len(data)
     raw = packed if is_packed else data
-    pieces = [raw[start : start + PIECE] for start in range(0, len(raw), PIECE)] or [b""]
+    pieces = [raw[start : start + most] for start in range(0, len(raw), most)] or [b""]
     metadata = {"labels": dict(value.labels), "pieces": len(pieces), **({"zip": True} if is_packed else {})}
     inner = [_turn(piece, {"piece": True}) for piece in pieces[:-1]]
     return [*inner, _turn(pieces[-1], metadata, value.text)]

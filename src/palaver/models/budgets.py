@@ -79,6 +79,7 @@ class Budgets:
     clock: Clock
     defaults: BudgetDefaults = field(default_factory=BudgetDefaults)
     meter: Meter = field(default_factory=Meter)
+    remeasure_seconds: float = REMEASURE_SECONDS
     is_on: bool = True  # not for a user who is signed in with a token: the database is not the application's
     _stored: BoundedDict[str, tuple[float, Limits]] = field(default_factory=lambda: BoundedDict(REMEMBERED))
     _measured: BoundedDict[tuple[str, str, str], float] = field(default_factory=lambda: BoundedDict(REMEMBERED))
@@ -239,7 +240,7 @@ class Budgets:
             return
         await self._measure(payer.tenant, charges, MEASURED_SECONDS)
         over = await self.engine.spend(payer.tenant, charges)
-        if over is not None and await self._measure(payer.tenant, charges, REMEASURE_SECONDS):
+        if over is not None and await self._measure(payer.tenant, charges, self.remeasure_seconds):
             over = await self.engine.spend(payer.tenant, charges)
         if over is not None:
             raise self._refusal(over, next(one for one in charges if one.account == over.account))
@@ -279,7 +280,7 @@ class Budgets:
         totals = [
             Charge(Account(*one, "total"), Amounts()) for one in limits if _limits_of_period(limits[one], "total")
         ]
-        await self._measure(payer.tenant, totals, REMEASURE_SECONDS)
+        await self._measure(payer.tenant, totals, self.remeasure_seconds)
         periods: tuple[BudgetPeriod, ...] = ("day", "month", "total")
         accounts = [Account(*one, period_name(period, now)) for one in limits for period in periods]
         used = await self.engine.spent(payer.tenant, accounts) if accounts else {}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import palaver
-from palaver.conversations.internals import worker_of
+from palaver.conversations.internals import engine_of, worker_of
 from palaver.conversations.opening import default_folder
-from palaver.engines.postgres import deletion
+from palaver.engines.postgres.deletion import Slices
 from palaver.errors import FilesNotConfigured
 from palaver.model import ToolCall
 from palaver.testing import FakeClock, ScriptedModel
@@ -111,10 +111,9 @@ async def test_a_file_waits_for_a_worker_that_can_read_it(
 
 
 async def test_a_sweep_deletes_all_rows_that_are_due_and_says_that_bytes_wait(
-    here: Path, postgres_url: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    here: Path, postgres_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     shared, clock = tmp_path_factory.mktemp("shared"), FakeClock()
-    monkeypatch.setattr(deletion, "RETIRE_BATCH", 1)
     async with palaver.open(postgres_url, files=shared, worker=False, clock=clock) as store:
         talk = await store.conversation("k")
         for n in range(4):
@@ -122,6 +121,7 @@ async def test_a_sweep_deletes_all_rows_that_are_due_and_says_that_bytes_wait(
             await talk.append("user", "look", attachments=[file])
     clock.advance(7_200)
     async with palaver.open(postgres_url, worker=False, clock=clock) as store:
+        engine_of(store).slices = Slices(retired=1)  # type: ignore[attr-defined]
         with pytest.raises(FilesNotConfigured):
             await store.sweep(retention_minutes=60)
         assert await (await store.find("k")).history() == []

@@ -12,17 +12,12 @@ import pytest
 import palaver
 from palaver import Conversation, Store
 from palaver.conversations.internals import clock_of, engine_of
-from palaver.engines.postgres import deletion
+from palaver.engines.postgres.deletion import Slices
 from palaver.errors import ConversationGone, EngineUnavailable
 from palaver.testing import FakeClock, HashEmbedder
 
 TURNS = 25
-
-
-@pytest.fixture(autouse=True)
-def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deletion, "SLICE", 10)
-    monkeypatch.setattr(deletion, "FIRST_SLICE", 10)
+SMALL = Slices(first=10, later=10)
 
 
 @pytest.fixture
@@ -30,6 +25,7 @@ async def store(postgres_url: str, tmp_path: Path) -> AsyncIterator[Store]:
     async with palaver.open(
         postgres_url, user="ada", files=tmp_path, worker=False, clock=FakeClock(), embedder=HashEmbedder()
     ) as store:
+        engine_of(store).slices = SMALL  # type: ignore[attr-defined]
         yield store
 
 

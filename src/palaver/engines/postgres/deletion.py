@@ -6,6 +6,7 @@ conversations/deletion.py lists what a forget removes; functions/deletion.sql li
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from palaver.engines.postgres.rpc import EnginePart, application_scope
 from palaver.engines.postgres.transports import Row
@@ -13,12 +14,19 @@ from palaver.model import Scope
 from palaver.ports.queries import Deletion
 
 EXPIRE_BATCH = 100  # conversations per call
-SLICE = 500  # turns and requests that one transaction deletes, with all that belongs to them
-FIRST_SLICE = 50  # of the transaction that hides the conversation: it must not take long
-RETIRE_BATCH = 20  # turns per call: nobody writes to the conversation while it runs
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """How many turns and requests one transaction deletes, with all that belongs to them."""
+
+    first: int = 50  # of the transaction that hides the conversation: it must not take long
+    later: int = 500
+    retired: int = 20  # nobody writes to the conversation while they are retired
 
 
 class PostgresDeletion(EnginePart):
+    slices: Slices = Slices()
     _deleting_in: str | None = None  # the tenant of the blobs that were listed last
 
     async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Deletion:
@@ -28,30 +36,30 @@ class PostgresDeletion(EnginePart):
 
     async def reset(self, scope: Scope, conversation: str) -> Deletion:
         """Forget every turn. A large conversation takes several transactions, the first of which hides it."""
-        after, most = -1, FIRST_SLICE
+        after, most = -1, self.slices.first
         while after is not None:
             found = await self.write("reset_slice", scope, conversation=conversation, after=after, most=most)
-            after, most = found[0]["reset_slice"], SLICE
+            after, most = found[0]["reset_slice"], self.slices.later
         self.hub.committed(conversation)
         return Deletion()
 
     async def forget_conversation(self, scope: Scope, conversation: str) -> Deletion:
         """Delete a conversation. A large one takes several transactions, the first of which hides it."""
-        more, most = True, FIRST_SLICE
+        more, most = True, self.slices.first
         while more:
             found = await self.write("forget_slice", scope, conversation=conversation, most=most)
-            more, most = found[0]["forget_slice"], SLICE
+            more, most = found[0]["forget_slice"], self.slices.later
         self.hub.committed(conversation)
         return Deletion(conversations=(conversation,))
 
     async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Deletion:
-        args = {"place": position, "keep_salt": keep_salt, "most": RETIRE_BATCH}
+        args = {"place": position, "keep_salt": keep_salt, "most": self.slices.retired}
         found = await self.write("retire", scope, conversation=conversation, **args)
         self.hub.committed(conversation)
         return Deletion(turns=tuple(row["retire"] for row in found))
 
     async def forget_older(self, scope: Scope, before: int) -> Deletion:
-        found = await self.write("forget_older", scope, before=before, most=RETIRE_BATCH)
+        found = await self.write("forget_older", scope, before=before, most=self.slices.retired)
         for conversation in {row["conversation"] for row in found}:
             self.hub.committed(conversation)
         return Deletion(turns=tuple(row["turn"] for row in found))
@@ -61,7 +69,7 @@ class PostgresDeletion(EnginePart):
         ids: tuple[str, ...] = ()
         found: Sequence[Row] = ()
         while not ids:
-            found = await self.write("expire_slice", scope, most=EXPIRE_BATCH, most_rows=SLICE)
+            found = await self.write("expire_slice", scope, most=EXPIRE_BATCH, most_rows=self.slices.later)
             ids = tuple(row["conversation"] for row in found if row["done"])
             if not found:
                 break
@@ -71,7 +79,7 @@ class PostgresDeletion(EnginePart):
 
     async def finish_deletions(self, scope: Scope) -> None:
         """Continue deletions of conversations that were interrupted."""
-        while await self.write("finish_slice", scope, most=EXPIRE_BATCH, most_rows=SLICE):
+        while await self.write("finish_slice", scope, most=EXPIRE_BATCH, most_rows=self.slices.later):
             pass
 
     async def scrub(self) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palaver.core.identity import canonical_json, from_json
-from palaver.engines.postgres.deletion import SLICE
 from palaver.engines.postgres.rpc import EnginePart
 from palaver.model import Scope
 from palaver.ports.queries import ConversationNames, ErasedName, ErasedTurns, Erasure
 
 TURN_BATCH = 100  # turns that one transaction forgets
 EVENT_BATCH = 500  # events that one transaction changes
+SLICE = 500  # turns and requests that one transaction deletes
 
 
 class PostgresErasure(EnginePart):
