@@ -31,7 +31,7 @@ def test_it_says_that_no_model_is_used_at_the_start_and_in_each_answer():
 
 def test_it_says_so_when_nothing_matches():
     out = process("chat", input="Do you know xyzzy?\n").stdout
-    assert "nothing that was said earlier in this conversation fits" in out
+    assert "nothing fits yet" in out
 
 
 def test_both_sides_are_stored_and_the_answer_names_its_sources(lines):

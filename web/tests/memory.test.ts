@@ -67,7 +67,7 @@ describe("settings", () => {
 
   it("that are not set are those of the server", () => {
     expect(rulesOf({ settings: {}, ttl: null })).toEqual({
-      person: "", retention: "full", redact: false, facts: false, ttl: null, strategy: "hierarchical", trigger_turns: 50,
+      person: "", policy: "", token_budget: 0, retention: "full", redact: false, facts: false, ttl: null, strategy: "hierarchical", trigger_turns: 50,
       trigger_tokens: 8_000, summarizer_model: null,
     });
   });
@@ -78,6 +78,9 @@ describe("settings", () => {
       settings: { mine: 1, compaction: { strategy: "rolling", summarizer_model: "fast", trigger_turns: 20 } },
     });
     expect(changesOf(info, { ...rulesOf(info), ttl: 60 })).toEqual({ ttl: 60 });
+    const own = { settings: { context: { policy: "balanced", token_budget: 2_000, shorten: true } }, ttl: null };
+    expect(changesOf(own, { ...rulesOf(own), policy: "" })).toEqual({ settings: { context: { token_budget: 2_000, shorten: true } } });
+    expect(changesOf(info, { ...rulesOf(info), token_budget: 900 }).settings).toMatchObject({ context: { token_budget: 900 } });
     expect(changesOf({ ...info, ttl: 60 }, { ...rulesOf(info), ttl: null })).toEqual({ ttl: null });
   });
 

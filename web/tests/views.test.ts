@@ -7,7 +7,7 @@ import { GROUP, visibleRange, rowOffsets, ROW } from "../src/history/window";
 import { groupOf, type Row, rowsOf } from "../src/state/dates";
 import { parseRoute, pathTo } from "../src/state/paths";
 import { codePoints, markSpans, titleParts, unitsAt } from "../src/state/text";
-import { branchesByTurn, isAnswerRunning, itemsOf, stepsOf, versionsOf } from "../src/state/views";
+import { branchesByTurn, chunksOf, isAnswerRunning, itemsOf, stepsOf, versionsOf } from "../src/state/views";
 import { turn } from "./turns";
 
 const assistant = (id: string, fields: Partial<Turn> = {}) => turn({ id, role: "assistant", actor: "assistant", ...fields });
@@ -33,6 +33,25 @@ describe("items", () => {
     const after = itemsOf([turns[0]!, { ...turns[1]!, content: "more" }], before);
     expect(after[0]).toBe(before[0]);
     expect(after[1]).not.toBe(before[1]);
+  });
+});
+
+describe("chunks of a long thread", () => {
+  const turns = Array.from({ length: 200 }, (_, n) => turn({ id: `t${n}`, position: n }));
+
+  it("stay the same objects while the last item grows", () => {
+    const items = itemsOf(turns);
+    const before = chunksOf(items);
+    const after = chunksOf(itemsOf([...turns.slice(0, -1), { ...turns.at(-1)!, content: "more" }], items), before);
+    expect(after.flatMap((chunk) => chunk.items)).toHaveLength(200);
+    expect(after.map((chunk, at) => chunk === before[at])).toEqual(before.map((_, at) => at < before.length - 1));
+  });
+
+  it("stay the same objects while earlier items are added", () => {
+    const items = itemsOf(turns);
+    const late = chunksOf(items.slice(100));
+    expect(chunksOf(items, late).slice(-late.length + 1)).toEqual(late.slice(1));
+    expect(chunksOf(items, late).at(-1)).toBe(late.at(-1));
   });
 });
 

@@ -7,7 +7,7 @@ import { Icon, IconButton } from "../shell/icons";
 import { momentOf, timeOf } from "../state/dates";
 import { showInspector } from "../state/panel";
 import { useStore } from "../state/store";
-import { ask, discardEdit, isBusy, regenerate, current } from "../state/current-conversation";
+import { ask, discardEdit, isBusy, type OutgoingMessage, regenerate, current } from "../state/current-conversation";
 import { textOf } from "../state/text";
 import { isSameVersion, type Item, stepsOf, type Versions } from "../state/views";
 import { hueOf, isNamed, nameOf } from "./actors";
@@ -25,15 +25,19 @@ export interface ItemProps {
   versions: Versions | null;
   me: string | null;
   thinking: string;
+  /** The end of the thread: its actions are always visible. */
+  isLast: boolean;
   /** A question that was never answered, with another one after it. */
   isUnanswered: boolean;
+  /** An edit of this question that could not be sent. */
+  unsent: OutgoingMessage | null;
 }
 
 export const ItemView = memo(function ItemView(props: ItemProps) {
   const turn = props.item.turns[0]!;
   const isQuestion = props.item.role === "user";
   return (
-    <article className={`item is-${props.item.role}`} aria-label={`${nameOf(turn)}, ${momentOf(turn.created)}`}>
+    <article className={`item is-${props.item.role} ${props.isLast ? "is-last" : ""}`} aria-label={`${nameOf(turn)}, ${momentOf(turn.created)}`}>
       {props.item.turns.map((one) => <span key={one.id} id={`turn-${one.id}`} className="anchor" />)}
       {isNamed(turn, props.me) && <Name turn={turn} />}
       {isQuestion ? <Question {...props} turn={turn} /> : props.item.role === "system" ? <System turn={turn} /> : <Answer {...props} />}
@@ -44,8 +48,8 @@ export const ItemView = memo(function ItemView(props: ItemProps) {
 /** Re-render only items that have changed: a thread may be long while text streams into it. */
 function isUnchanged(before: ItemProps, after: ItemProps): boolean {
   return (
-    before.item === after.item && before.me === after.me && before.isUnanswered === after.isUnanswered &&
-    before.thinking === after.thinking && isSameVersion(before.versions, after.versions)
+    before.item === after.item && before.me === after.me && before.isUnanswered === after.isUnanswered && before.unsent === after.unsent &&
+    before.thinking === after.thinking && before.isLast === after.isLast && isSameVersion(before.versions, after.versions)
   );
 }
 
@@ -63,9 +67,8 @@ function System({ turn }: { turn: Turn }) {
 
 // ---- questions
 
-function Question({ turn, versions, isUnanswered }: ItemProps & { turn: Turn }) {
+function Question({ turn, versions, isUnanswered, unsent }: ItemProps & { turn: Turn }) {
   const [isEditing, setEditing] = useState(false);
-  const unsent = useStore(current, (one) => (one.unsentEdit?.replaces === turn.id ? one.unsentEdit : null));
   const text = textOf(turn.content);
   const close = () => {
     setEditing(false);
@@ -94,7 +97,7 @@ function Question({ turn, versions, isUnanswered }: ItemProps & { turn: Turn }) 
         <div className="actions">
           <time dateTime={turn.created} title={momentOf(turn.created)}>{timeOf(turn.created)}</time>
           <CopyButton text={text} label="Copy message" />
-          <IconButton id={`edit-${turn.id}`} icon="pencil" size={16} label="Edit" className="edit when-idle" onClick={() => setEditing(true)} />
+          <IconButton id={`edit-${turn.id}`} icon="pencil" size={16} label="Edit" className="edit" onClick={() => setEditing(true)} />
           {versions && <VersionPicker versions={versions} what="message" />}
         </div>
       </div>
@@ -149,7 +152,7 @@ function Edit({ text, files, onSave, onCancel }: EditProps) {
 
 // ---- answers
 
-function Answer({ item, versions, thinking }: ItemProps) {
+function Answer({ item, versions, thinking, isLast }: ItemProps) {
   const last = item.turns.findLast((one) => one.role === "assistant") ?? item.turns.at(-1)!;
   const isPending = last.status === "pending";
   const sources = item.turns.flatMap((one) => one.sources);
@@ -157,13 +160,13 @@ function Answer({ item, versions, thinking }: ItemProps) {
     <div aria-busy={isPending}>
       {item.turns.map((turn) => <Part key={turn.id} turn={turn} item={item} thinking={turn === last ? thinking : ""} />)}
       <Sources sources={sources} conversation={last.conversation} />
-      {!isPending && last.adapter && <Remembered turn={last.id} conversation={last.conversation} />}
+      {!isPending && isLast && last.adapter && <Remembered turn={last.id} conversation={last.conversation} />}
       {!isPending && last.tool_calls.length === 0 && (
         <>
-          <ContinueButton turn={last} />
+          {isLast && <ContinueButton turn={last} />}
           <div className="actions">
             <CopyButton text={() => item.turns.map((one) => textOf(one.content)).filter(Boolean).join("\n\n")} label="Copy answer" words="Copy" />
-            <IconButton icon="redo" size={16} label="Regenerate" className="when-idle" onClick={() => void regenerate(last.id)} />
+            <IconButton icon="redo" size={16} label="Regenerate" onClick={() => void regenerate(last.id)} />
             <Thumbs turn={last.id} />
             <IconButton icon="eye" size={16} label="What the model saw" className="inspect" onClick={() => showInspector(last.id)} />
             {versions && <VersionPicker versions={versions} what="answer" />}
@@ -191,8 +194,8 @@ function Part({ turn, item, thinking }: { turn: Turn; item: Item; thinking: stri
 
 /** Offered under the last answer, if it ended before its end. */
 function ContinueButton({ turn }: { turn: Turn }) {
-  const isLast = useStore(current, (one) => one.thread.turns.at(-1)?.id === turn.id && !isBusy(one) && !one.outgoing);
-  if (!isLast || !["stopped", "length", "max_tokens"].includes(turn.finish_reason ?? "")) return null;
+  const isIdle = useStore(current, (one) => !isBusy(one) && !one.outgoing);
+  if (!isIdle || !["stopped", "length", "max_tokens"].includes(turn.finish_reason ?? "")) return null;
   return (
     <button type="button" className="button continue" onClick={() => void ask("Continue where you stopped.", [])}>
       <Icon name="play" size={14} /> Continue

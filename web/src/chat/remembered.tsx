@@ -9,15 +9,13 @@ import { pathTo } from "../state/paths";
 import { useResource } from "../state/resource";
 import { session } from "../state/session";
 import { useStore } from "../state/store";
-import { current } from "../state/current-conversation";
 
 const SHOWN = 3;
 
-/** Only under the last answer: each needs a look at its request. */
+/** For the last answer only: each needs a look at its request. */
 export function Remembered({ turn, conversation }: { turn: string; conversation: string }) {
   const isOn = useStore(session, (one) => one.phase === "ready" && (one.settings.person ?? "off") !== "off");
-  const isLast = useStore(current, (one) => one.thread.turns.at(-1)?.id === turn);
-  return isOn && isLast ? <Chips turn={turn} conversation={conversation} /> : null;
+  return isOn ? <Chips turn={turn} conversation={conversation} /> : null;
 }
 
 function Chips({ turn, conversation }: { turn: string; conversation: string }) {

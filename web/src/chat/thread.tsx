@@ -1,15 +1,15 @@
 /** The turns, oldest first. Stays scrolled to the end while it grows, unless the reader has scrolled up. */
 
-import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { Icon } from "../shell/icons";
 import { navigate, route } from "../state/route";
 import { session } from "../state/session";
 import { useStore } from "../state/store";
 import type { Branch } from "../api/types";
 import { isNamed } from "./actors";
-import { requestAnswer, resend, type OutgoingMessage, isBusy, loadOlder, takeBack, current } from "../state/current-conversation";
+import { requestAnswer, resend, type OutgoingMessage, loadOlder, takeBack, current } from "../state/current-conversation";
 import { showMessage } from "../state/toasts";
-import { branchesByTurn, type Item, itemsOf, type Versions, versionsOf } from "../state/views";
+import { branchesByTurn, type Chunk, chunksOf, type Item, itemsOf, type Versions, versionsOf } from "../state/views";
 import { Files } from "./files";
 import { ItemView, Thinking } from "./item";
 import { Markdown } from "./markdown";
@@ -23,22 +23,23 @@ const PER_FRAME = 4;
 export function Thread({ onTakeBack }: { onTakeBack: (unsent: OutgoingMessage) => void }) {
   const turns = useStore(current, (one) => one.thread.turns);
   const found = useStore(current, (one) => one.branches);
-  const busy = useStore(current, isBusy);
   const thinking = useStore(current, (one) => one.thinking);
+  const unsent = useStore(current, (one) => one.unsentEdit);
   const me = useStore(session, (one) => (one.phase === "ready" ? one.settings.caller.user : null));
   const items = useItems(turns);
   const shown = useProgressiveItems(items);
   const { box, content, isStuck, isAtEnd, toEnd } = useScrolling(shown.length === items.length);
   useJump(shown, items, isStuck);
   const branches = useMemo(() => branchesByTurn(found), [found]);
+  const chunks = useChunks(shown);
   return (
-    <div className={`thread ${busy ? "is-busy" : ""}`} ref={box} tabIndex={-1}>
+    <div className="thread" ref={box} tabIndex={-1}>
       <div className="thread-content" ref={content} role="log" aria-label="Conversation" aria-live="off">
         <EarlierButton />
-        {shown.map((item, at) => (
-          <ItemView
-            key={item.id} item={item} me={me} thinking={at === shown.length - 1 ? thinking : ""} isUnanswered={isPassedOver(shown, at, me)}
-            versions={branches.size ? versionsAt(shown, at, branches) : null}
+        {chunks.map((chunk, at) => (
+          <ChunkView
+            key={chunk.id} chunk={chunk} before={chunks[at - 1]?.items.at(-1)} after={chunks[at + 1]?.items[0]} me={me} branches={branches}
+            isLast={at === chunks.length - 1} thinking={at === chunks.length - 1 ? thinking : ""} unsent={unsent}
           />
         ))}
         <ThreadEnd onTakeBack={onTakeBack} />
@@ -50,9 +51,39 @@ export function Thread({ onTakeBack }: { onTakeBack: (unsent: OutgoingMessage) =
   );
 }
 
+interface ChunkProps {
+  chunk: Chunk;
+  before: Item | undefined;
+  after: Item | undefined;
+  me: string | null;
+  branches: Map<string, Branch>;
+  /** Whether it is at the end of the thread. */
+  isLast: boolean;
+  thinking: string;
+  unsent: OutgoingMessage | null;
+}
+
+/** Some items. In a long thread, the chunks above the growing one are not even looked at. */
+const ChunkView = memo(function ChunkView({ chunk: { items }, before, after, me, branches, isLast, thinking, unsent }: ChunkProps) {
+  return items.map((item, at) => {
+    const isEnd = isLast && at === items.length - 1;
+    return (
+      <ItemView
+        key={item.id} item={item} me={me} isLast={isEnd} thinking={isEnd ? thinking : ""} isUnanswered={isPassedOver(item, items[at + 1] ?? after, me)}
+        unsent={unsent && unsent.replaces === item.id ? unsent : null}
+        versions={branches.size ? versionsAt(item, items[at - 1] ?? before, branches) : null}
+      />
+    );
+  });
+});
+
+function useChunks(items: Item[]): Chunk[] {
+  const previous = useRef<Chunk[]>([]);
+  return useMemo(() => (previous.current = chunksOf(items, previous.current)), [items]);
+}
+
 /** Whether a question got no answer before the same person asked the next one. */
-function isPassedOver(items: Item[], at: number, me: string | null): boolean {
-  const [item, next] = [items[at]!, items[at + 1]];
+function isPassedOver(item: Item, next: Item | undefined, me: string | null): boolean {
   return item.role === "user" && next?.role === "user" && !isNamed(item.turns[0]!, me) && item.turns[0]!.actor === next.turns[0]!.actor;
 }
 
@@ -77,10 +108,8 @@ function useProgressiveItems(items: Item[]): Item[] {
 }
 
 /** The versions of a question; for an answer, the versions of its question that have the same text. */
-function versionsAt(items: Item[], at: number, branches: Map<string, Branch>): Versions | null {
-  const item = items[at]!;
+function versionsAt(item: Item, asked: Item | undefined, branches: Map<string, Branch>): Versions | null {
   if (item.role === "user") return versionsOf(item.turns[0]!, branches).edits;
-  const asked = items[at - 1];
   return asked?.role === "user" ? versionsOf(asked.turns[0]!, branches).answers : null;
 }
 

@@ -6,7 +6,7 @@ import type { Versions } from "../state/views";
 export function VersionPicker({ versions, what }: { versions: Versions; what: string }) {
   const { ids, at } = versions;
   return (
-    <span className="versions when-idle is-kept" role="group" aria-label={`Versions of this ${what}`}>
+    <span className="versions is-kept" role="group" aria-label={`Versions of this ${what}`}>
       <IconButton
         icon="left" size={15} label={`Previous version of this ${what}`} disabled={at <= 0}
         onClick={() => void switchTo(ids[at - 1]!)}

@@ -36,6 +36,7 @@ export function Rules({ conversation }: TabProps) {
 function Form({ info }: { info: Conversation }) {
   const [rules, setRules] = useState(() => rulesOf(info));
   const [isBusy, setBusy] = useState(false);
+  const policies = useStore(session, (one) => (one.phase === "ready" ? one.settings.policies : null)) ?? [];
   const models = useStore(session, (one) => (one.phase === "ready" ? one.settings.models.names : null)) ?? [];
   const set = (change: Partial<RulesOf>) => setRules((before) => ({ ...before, ...change }));
   const isChanged = Object.keys(changesOf(info, rules)).length > 0;
@@ -62,6 +63,26 @@ function Form({ info }: { info: Conversation }) {
             {PERSON_MODES.map((mode) => <option key={mode} value={mode}>{PERSON[mode]}</option>)}
           </select>
         </label>
+      </fieldset>
+      <fieldset>
+        <legend>What the model is sent</legend>
+        <div className="pair">
+          <label className="field">
+            <span>Policy</span>
+            <select value={rules.policy} onChange={(event) => set({ policy: event.target.value })}>
+              <option value="">As on this server</option>
+              {policies.map((name) => <option key={name}>{name}</option>)}
+            </select>
+          </label>
+          <label className="field">
+            <span>Budget in tokens</span>
+            <input
+              type="number" min={100} step={1} placeholder="As on this server" value={rules.token_budget || ""}
+              onChange={(event) => set({ token_budget: event.target.valueAsNumber || 0 })}
+            />
+          </label>
+        </div>
+        <p className="hint">For this chat. The largest prompt, and how it is divided between recent messages, summaries and memory. <i>What the model saw</i> lets you try both.</p>
       </fieldset>
       <Choices legend="What is kept" names={RETENTIONS} about={RETENTION} value={rules.retention} onPick={(retention) => set({ retention })} />
       {rules.retention !== "full" && <p className="warning">Deleted text cannot be restored. Summaries, notes and facts stay.</p>}

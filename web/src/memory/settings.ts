@@ -17,6 +17,9 @@ export const PERSON_MODES = ["", "read-write", "read", "off"] as const;
 export interface Rules extends Compaction {
   /** Memory across chats; "" is what the server does by default. */
   person: string;
+  /** How the prompt is built; "" and 0 are what the server does by default. */
+  policy: string;
+  token_budget: number;
   retention: string;
   redact: boolean;
   facts: boolean;
@@ -28,10 +31,14 @@ export function compactionOf(settings: Fields): Compaction {
   return { strategy: "hierarchical", trigger_turns: 50, trigger_tokens: 8_000, summarizer_model: null, ...given };
 }
 
+const contextOf = (settings: Fields) => (settings.context ?? {}) as { policy?: string; token_budget?: number };
+
 export function rulesOf({ settings, ttl }: Pick<Conversation, "settings" | "ttl">): Rules {
   return {
     ...compactionOf(settings),
     person: typeof settings.person === "string" ? settings.person : "",
+    policy: contextOf(settings).policy ?? "",
+    token_budget: contextOf(settings).token_budget ?? 0,
     retention: typeof settings.retention === "string" ? settings.retention : "full",
     redact: settings.redact === true,
     facts: settings.facts === true,
@@ -42,13 +49,18 @@ export function rulesOf({ settings, ttl }: Pick<Conversation, "settings" | "ttl"
 /** Send only what has changed; settings unknown to this page are kept. */
 export function changesOf(info: Pick<Conversation, "settings" | "ttl">, rules: Rules): Fields {
   const before = rulesOf(info);
-  const { ttl, person, retention, redact, facts, ...compaction } = rules;
+  const { ttl, person, policy, token_budget, retention, redact, facts, ...compaction } = rules;
   const changes: Fields = {};
   if (ttl !== before.ttl) changes.ttl = ttl;
   const settings: Fields = { ...info.settings };
   if (person !== before.person) {
     if (person) settings.person = person;
     else delete settings.person;
+  }
+  if (policy !== before.policy || token_budget !== before.token_budget) {
+    const { policy: _, token_budget: __, ...others } = contextOf(info.settings);
+    settings.context = { ...others, ...(policy && { policy }), ...(token_budget && { token_budget }) };
+    if (!Object.keys(settings.context).length) delete settings.context;
   }
   if (retention !== before.retention) settings.retention = retention;
   if (redact !== before.redact) settings.redact = redact;

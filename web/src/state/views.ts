@@ -38,8 +38,32 @@ function belongs(item: Item, turn: Turn): boolean {
   return turn.role === "assistant" && turn.actor === item.turns[0]!.actor && (last.role === "tool" || last.tool_calls.length > 0);
 }
 
-function isSame(one: Turn[], other: Turn[]): boolean {
-  return one.length === other.length && one.every((turn, at) => turn === other[at]);
+function isSame<T>(one: T[], other: T[]): boolean {
+  return one.length === other.length && one.every((value, at) => value === other[at]);
+}
+
+/** Neighbouring items that are rendered together. */
+export interface Chunk {
+  id: number;
+  items: Item[];
+}
+
+const CHUNK = 32; // positions
+
+/** Group items by their position. Unchanged chunks keep their identity: while text streams in, only the last one changes. */
+export function chunksOf(items: Item[], previous: Chunk[] = []): Chunk[] {
+  const known = new Map(previous.map((chunk) => [chunk.id, chunk]));
+  const chunks: Chunk[] = [];
+  for (const item of items) {
+    const id = Math.floor(item.turns[0]!.position / CHUNK);
+    const last = chunks.at(-1);
+    if (last?.id === id) last.items.push(item);
+    else chunks.push({ id, items: [item] });
+  }
+  return chunks.map((chunk) => {
+    const old = known.get(chunk.id);
+    return old && isSame(old.items, chunk.items) ? old : chunk;
+  });
 }
 
 /** The calls of a turn, each with its result from anywhere in the item. */

@@ -13,13 +13,16 @@ from palaver.recall.terms import spans, terms
 
 NAME = "offline"
 NOTICE = "No model is connected"
-NOTHING = "and nothing that was said earlier in this conversation fits. Your message is stored."
+NOTHING = "so I can only quote what was said earlier, and nothing fits yet. Your message is saved."
 QUOTES = 3
 # A turn is quoted if its lexical or its dense score reaches these; less is enough for a statement of a speaker about
 # themselves.
 LEXICAL, DENSE, DENSE_OF_STATEMENT = 0.05, 0.35, 0.12
 EXCERPT, LEAD = 240, 60  # characters
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
+# A file in a prompt: see `palaver.context.render`.
+_FILE = re.compile(r"<file note=[^>]*>\n(?P<name>[^\n]+?) \(attachment [^\n]*\):\n(?P<text>.*?)\n</file>", re.DOTALL)
+_ATTACHED = re.compile(r"^\[attached: .*\]$", re.MULTILINE)
 
 
 class OfflineChat:
@@ -41,15 +44,43 @@ class OfflineChat:
     async def stream(self, body: JsonObject) -> AsyncIterator[ModelEvent]:
         yield Started(None, NAME)
         quotes: Sequence[Mapping[str, str]] = body["quotes"]
-        if not quotes:
+        in_files = file_quotes(_last_text(body["messages"]))
+        if in_files:
+            yield TextDelta(f"{NOTICE}, so here is what the file says:\n")
+        for name, text in in_files:
+            yield TextDelta(f"\n- “{text}” ({name})")
+        if quotes:
+            start = "\n\nAnd what was said earlier:\n" if in_files else f"{NOTICE}, so here is what was said earlier:\n"
+            yield TextDelta(start)
+        elif not in_files:
             yield TextDelta(f"{NOTICE}, {NOTHING}")
-        else:
-            yield TextDelta(f"{NOTICE}, so here is what was said earlier:\n")
         for one in quotes:
             when = datetime.fromisoformat(one["created"]).astimezone()
             yield TextDelta(f"\n- “{one['text']}” ({_speaker(one)}, {when:%Y-%m-%d %H:%M})")
             yield Cited({"turn": one["turn"]})
         yield Finished("stop")
+
+
+def file_quotes(message: str) -> list[tuple[str, str]]:
+    """Choose sentences of attached files that share words with the question, each with the name of its file.
+
+    A file without such a sentence is quoted from its beginning.
+    """
+    stems = frozenset(terms(_ATTACHED.sub("", _FILE.sub("", message))))
+    found: list[tuple[str, str]] = []
+    for file in _FILE.finditer(message):
+        sentences = [one for one in (" ".join(one.split()) for one in _SENTENCE.findall(file["text"])) if one]
+        best = sorted(sentences, key=lambda one: -len(stems.intersection(terms(one))))[:1]
+        fitting = [one for one in best if stems.intersection(terms(one))] or [_excerpt(file["text"], frozenset())]
+        found += [(file["name"], _excerpt(one, stems)) for one in fitting]
+    return found[:QUOTES]
+
+
+def _last_text(messages: Sequence[Mapping[str, object]]) -> str:
+    content = messages[-1].get("content") if messages else ""
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return str(content or "")
 
 
 def quotes_of(question: str, hits: Sequence[RecallHit]) -> tuple[Quote, ...]:
