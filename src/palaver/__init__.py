@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from palaver.conversations.turn_writer import TurnWriter as TurnWriter
     from palaver.core.budgets import BudgetLimits as BudgetLimits
     from palaver.core.budgets import BudgetOptions as BudgetOptions
+    from palaver.core.filters import ConversationWhere as ConversationWhere
+    from palaver.core.filters import MetadataCondition as MetadataCondition
+    from palaver.core.filters import Where as Where
     from palaver.core.pagination import group_by_date as group_by_date
     from palaver.core.turn_options import Moment as Moment
     from palaver.core.turn_options import SealOptions as SealOptions
@@ -134,6 +137,7 @@ _HOMES = {
         "StreamTimes", "TelemetryOptions", "TestingOptions",
     ),
     "palaver.conversations.options": ("ConversationOptions",),
+    "palaver.core.filters": ("ConversationWhere", "MetadataCondition", "Where",),
     "palaver.core.turn_options": ("Moment", "SealOptions", "StreamOptions", "TurnInput", "TurnOptions",),
     "palaver.generation.options": ("GenerateOptions",),
     "palaver.memory.settings": ("CompactionSettings", "ConversationSettings", "Kind",),

@@ -22,6 +22,7 @@ from palaver.conversations.open_options import (
 )
 from palaver.conversations.options import ConversationOptions
 from palaver.core.budgets import BudgetLimits, BudgetOptions
+from palaver.core.filters import ConversationWhere, Where
 from palaver.core.turn_options import Moment, SealOptions, StreamOptions, TurnInput, TurnOptions
 from palaver.generation.events import GenerateEvent
 from palaver.generation.options import GenerateOptions
@@ -114,12 +115,16 @@ class Store:
         kind: Kind | None = "talk",
         limit: int = 50,
         cursor: str | None = None,
+        where: ConversationWhere | None = None,
     ) -> Page:
         """Return the conversations that this scope may see, most recently used first. `page.cursor` leads to the next
-        page. `kind` is `talk`, `state` or `items` (see `ConversationSettings`), or None for all."""
+        page. `kind` is `talk`, `state` or `items` (see `ConversationSettings`), or None for all. `where` filters by the
+        conversation's metadata, owner or participants, and last change; see `ConversationWhere`."""
 
-    def search(self, text: str, *, limit: int = 20) -> Results[ConversationMatch]:
-        """Return the conversations with these words in their title or text. The last word may be a prefix."""
+    def search(self, text: str, *, limit: int = 20, where: Where | None = None) -> Results[ConversationMatch]:
+        """Return the conversations with these words in their title or text. The last word may be a prefix.
+
+        With `where`, only turns that meet its conditions are searched (see `Where`), and no titles."""
 
     def person(self, id: str) -> Subject:
         """Return the memory of a person: what holds across all conversations of that person. Not awaited."""
@@ -306,6 +311,7 @@ class Conversation:
         include_superseded: bool = False,
         participants: Iterable[str] | None = None,
         roles: Iterable[Role] | None = None,
+        where: Where | None = None,
         include_summaries: Literal[False] = False,
     ) -> list[Turn]: ...
     @overload
@@ -320,13 +326,16 @@ class Conversation:
         include_superseded: bool = False,
         participants: Iterable[str] | None = None,
         roles: Iterable[Role] | None = None,
+        where: Where | None = None,
         include_summaries: bool,
     ) -> list[Turn | Summary]: ...
     def turn(self, turn: Turn | str) -> Turn:
         """Return one turn, as it is now: in the view or superseded, complete, pending or aborted."""
 
-    def search(self, text: str, limit: int = 10) -> Results[TurnMatch]:
-        """Return the turns of the active view that contain words of `text`; those that contain the most come first."""
+    def search(self, text: str, limit: int = 10, *, where: Where | None = None) -> Results[TurnMatch]:
+        """Return the turns of the active view that contain words of `text`; those that contain the most come first.
+
+        `where` filters by metadata, actor, role and time; see `Where`."""
 
     def branches(self, turn: Turn | str | None = None) -> list[Branch]:
         """Return the versions at one turn's place; without a turn, of every place where one is out of the view."""
@@ -491,8 +500,12 @@ class Conversation:
         since: Moment | None = None,
         until: Moment | None = None,
         include_facts: bool = True,
+        where: Where | None = None,
     ) -> list[RecallHit]:
-        """Find the turns and facts that fit `query` best. `await` it for a list, or use it in `async for`."""
+        """Find the turns and facts that fit `query` best. `await` it for a list, or use it in `async for`.
+
+        `where` filters the turns by metadata, actor, role and time, see `Where`; with conditions other than the time,
+        no facts are returned."""
 
     def summaries(self) -> list[Summary]:
         """Return every summary, with the span that it covers."""

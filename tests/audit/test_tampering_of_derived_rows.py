@@ -32,6 +32,7 @@ WORK = "work that is to be done, or is being done; it holds no words"
 HARMLESS_TABLES = {
     **dict.fromkeys(("turns", "events", "conversations", "participants"), ELSEWHERE),
     **dict.fromkeys(("passages", "embeddings", "embedded", "marks", "embed_places"), INDEX),
+    **dict.fromkeys(("turn_metadata", "conversation_metadata"), INDEX),
     **dict.fromkeys(("jobs", "streams", "answer_places", "doomed_blobs"), WORK),
     "request_quotes": "decides which bodies of requests are deleted with a turn; it holds no words",
     "derived_counts": "how many rows there should be; a number that is too high starts a repair",

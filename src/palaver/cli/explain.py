@@ -45,7 +45,7 @@ OTHER_MARK = ("X", "white")
 NO_QUERY = " "
 
 
-class Where(StrEnum):
+class Reach(StrEnum):
     conversation = "conversation"
     owner = "owner"
     tenant = "tenant"

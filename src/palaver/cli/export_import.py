@@ -195,6 +195,9 @@ async def import_(
     column: _Column = None,
     keep: Annotated[list[str] | None, _from_table("keep this column in the metadata")] = None,
     conversations: _Conversations = None,
+    restore_forgotten: Annotated[
+        bool, typer.Option("--restore-forgotten", help="Import conversations again that were deleted here.")
+    ] = False,
 ) -> None:
     """Read conversations that `palaver export` wrote, exactly as they were; each is verified first.
 
@@ -205,7 +208,8 @@ async def import_(
     FILE may also be an export or session files of another product, as a file, a folder or a zip archive: ChatGPT,
     Claude, Claude Code, Codex, Open WebUI, LibreChat, Letta, OpenAI Agents, LangGraph, mem0. Branches stay branches,
     files and tool calls come along, and the report counts every message. It can be run again, and continues where it
-    was interrupted.
+    was interrupted. A conversation that was imported before and deleted here stays deleted, and is reported;
+    --restore-forgotten imports it again.
 
     With --from, the rows of a table become turns. Columns are known by their usual names; options say the others. It
     can be run again: rows that are here are left alone. The report names every column that was not carried over.
@@ -225,11 +229,11 @@ async def import_(
     if source is not None or name is not None:
         if source is None or name is None or file is not None or into is not None:
             raise InvalidInput("--from", "goes with --table, and with neither a file nor --into")
-        await _copy_table(call, source, tables, columns)
+        await _copy_table(call, source, tables, columns, restore_forgotten)
     elif file is None or any(columns.values()) or tables != _Tables():
         raise InvalidInput("FILE", "say which file, or --from a database and --table")
     elif into is None and (export := _foreign(file, format)) is not None:
-        await _import_export(call, export, owner)
+        await _import_export(call, export, owner, restore_forgotten)
     elif format is not None or owner is not None:
         raise InvalidInput(
             "--format" if format else "--owner", "goes with another product's export, and without --into"
@@ -254,12 +258,12 @@ def _foreign(file: Path, format: str | None) -> Export | None:
     return export
 
 
-async def _import_export(call: Call, export: Export, owner: str | None) -> None:
+async def _import_export(call: Call, export: Export, owner: str | None, restore_forgotten: bool) -> None:
     from palaver.interchange.exports.importer import import_export
 
     with progress("Importing", _size(export.source.path)) as advance:
         async with creating(call) as store:
-            report = await import_export(store, export, advance, owner)
+            report = await import_export(store, export, advance, owner, restore_forgotten=restore_forgotten)
     _tell_import(call, export.format.TITLE, report)
     if not report.imported and not report.already:
         raise typer.Exit(1)
@@ -324,7 +328,9 @@ def _fields(given: Iterable[str]) -> dict[str, str | None]:
     return {field: column for field, _, column in pairs}
 
 
-async def _copy_table(call: Call, url: str, tables: _Tables, columns: dict[str, str | None]) -> None:
+async def _copy_table(
+    call: Call, url: str, tables: _Tables, columns: dict[str, str | None], restore_forgotten: bool
+) -> None:
     try:
         from palaver.engines.postgres.foreign_table import open_tables
     except ModuleNotFoundError as problem:
@@ -338,7 +344,7 @@ async def _copy_table(call: Call, url: str, tables: _Tables, columns: dict[str, 
         details = details_of(others[0]) if others else None
         with progress("Copying", await table.count()) as advance:
             async with creating(call) as store:
-                report = await import_table(store, found, layout, advance, details)
+                report = await import_table(store, found, layout, advance, details, restore_forgotten=restore_forgotten)
     _tell(call, tables.names[0], report)
 
 

@@ -9,6 +9,7 @@ import typer
 
 from palaver.cli.app import Call, command
 from palaver.cli.database import existing
+from palaver.cli.filters import Conditions, Since, Until, build_where
 from palaver.cli.output import (
     emit,
     local,
@@ -33,6 +34,12 @@ async def ls(
     agent: Annotated[str | None, typer.Option(help="Only with this agent.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=EVERYTHING, help="How many.")] = 50,
     cursor: Annotated[str | None, typer.Option(help="Continue where the last page ended.")] = None,
+    where: Conditions = None,
+    participant: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only with this owner or participant. May be repeated.")
+    ] = None,
+    since: Since = None,
+    until: Until = None,
 ) -> None:
     """List conversations, the most recently used first.
 
@@ -41,9 +48,13 @@ async def ls(
       palaver ls
       palaver ls --user ada --limit 10
       palaver ls --json | jq -r .id
+      palaver ls --where plan=pro --since 2026-01-01
     """
     async with existing(call) as store:
-        page = await store.conversations(owner=owner, workspace=workspace, agent=agent, limit=limit, cursor=cursor)
+        wanted = build_where(where, participant, None, since, until)
+        page = await store.conversations(
+            owner=owner, workspace=workspace, agent=agent, limit=limit, cursor=cursor, where=wanted
+        )
     if call.as_json:
         for info in page.items:
             emit(wire(info))

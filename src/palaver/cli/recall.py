@@ -9,6 +9,7 @@ import typer
 
 from palaver.cli.app import Call, Name, command
 from palaver.cli.database import existing, find
+from palaver.cli.filters import Actors, Conditions, Roles, Since, Until, build_where
 from palaver.cli.output import clean, emit, heading, local, marked, note, say, wire
 from palaver.conversations.internals import components_of
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from palaver.model import RecallHit
-from palaver.cli.explain import Where, made_of, unfinished
+from palaver.cli.explain import Reach, made_of, unfinished
 
 PANEL = "Memory"
 
@@ -27,12 +28,15 @@ async def recall(
     conversation: Name,
     query: Annotated[list[str], typer.Argument(metavar="QUERY", help="Question to recall for.", show_default=False)],
     k: Annotated[int, typer.Option("-k", min=1, max=1_000, help="How many at most.")] = 10,
-    scope: Annotated[Where, typer.Option(help="How far to look.")] = Where.conversation,
+    scope: Annotated[Reach, typer.Option(help="How far to look.")] = Reach.conversation,
     threshold: Annotated[
         float | None, typer.Option(metavar="RELEVANCE", help="Nothing less relevant, from 0 to 1.")
     ] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="From this time on (ISO 8601).")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before this time (ISO 8601).")] = None,
+    since: Since = None,
+    until: Until = None,
+    where: Conditions = None,
+    actor: Actors = None,
+    role: Roles = None,
 ) -> None:
     """Find the turns and facts that fit a question best, by words and by meaning, and say what each score is made of.
 
@@ -41,11 +45,13 @@ async def recall(
       palaver recall support/42 What am I allergic to?
       palaver recall support/42 "the dentist" -k 3 --since 2026-01-01
       palaver recall support/42 budget --scope owner --json
+      palaver recall support/42 refund --where topic=billing --where "priority>=3" --role user
     """
     text = " ".join(query)
     async with existing(call) as store:
         talk = await find(store, conversation)
-        hits = await talk.recall(text, k, scope=scope.value, threshold=threshold, since=since, until=until)
+        wanted = build_where(where, actor, role, since, until)
+        hits = await talk.recall(text, k, scope=scope.value, threshold=threshold, where=wanted)
         how, waiting = components_of(store).contexts.recall.note, await unfinished(store)
     if call.as_json:
         for hit in hits:

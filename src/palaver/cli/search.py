@@ -8,6 +8,7 @@ import typer
 
 from palaver.cli.app import Call, command
 from palaver.cli.database import existing, find
+from palaver.cli.filters import Actors, Conditions, Roles, Since, Until, build_where
 from palaver.cli.output import (
     clean,
     emit,
@@ -19,6 +20,7 @@ from palaver.cli.output import (
 
 if TYPE_CHECKING:
     from palaver.conversations.store import Store
+    from palaver.core.filters import Where
     from palaver.model import ConversationMatch
 from palaver.cli.show import title
 
@@ -33,6 +35,11 @@ async def search(
         str | None, typer.Option("--in", metavar="CONVERSATION", help="Only turns of this conversation.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="How many.")] = 20,
+    where: Conditions = None,
+    actor: Actors = None,
+    role: Roles = None,
+    since: Since = None,
+    until: Until = None,
 ) -> None:
     """Find conversations that hold all of these words; with --in, turns that hold any of them.
 
@@ -42,19 +49,22 @@ async def search(
 
       palaver search allergic to peanuts
       palaver search --in support/42 refund
+      palaver search refund --where topic=billing --role user
     """
-    words = " ".join(text)
+    words, wanted = " ".join(text), build_where(where, actor, role, since, until)
     async with existing(call) as store:
         if conversation is not None:
-            found = await _search_turns(call, store, conversation, words, limit)
+            found = await _search_turns(call, store, conversation, words, limit, wanted)
         else:
-            found = await _search_conversations(call, store, words, limit)
+            found = await _search_conversations(call, store, words, limit, wanted)
     if not found and not call.as_json:
         say("Nothing found.")
 
 
-async def _search_turns(call: Call, store: Store, conversation: str, words: str, limit: int) -> int:
-    matches = await (await find(store, conversation)).search(words, limit)
+async def _search_turns(
+    call: Call, store: Store, conversation: str, words: str, limit: int, where: Where | None
+) -> int:
+    matches = await (await find(store, conversation)).search(words, limit, where=where)
     for match in matches:
         if call.as_json:
             emit(match_wire(match))
@@ -63,8 +73,8 @@ async def _search_turns(call: Call, store: Store, conversation: str, words: str,
     return len(matches)
 
 
-async def _search_conversations(call: Call, store: Store, words: str, limit: int) -> int:
-    found = await store.search(words, limit=limit)
+async def _search_conversations(call: Call, store: Store, words: str, limit: int, where: Where | None) -> int:
+    found = await store.search(words, limit=limit, where=where)
     for one in found:
         if call.as_json:
             matches = [match_wire(match) for match in one.matches]

@@ -8,6 +8,7 @@ import typer
 
 from palaver.cli.app import Call, Name, command
 from palaver.cli.database import existing, find
+from palaver.cli.filters import Actors, Conditions, Since, Until, build_where
 from palaver.cli.output import (
     emit,
     note,
@@ -45,6 +46,10 @@ async def show(
     before: Annotated[str | None, typer.Option(metavar="TURN", help="Only what came before this turn.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also superseded and aborted turns.")] = False,
     roles: Annotated[str | None, typer.Option(metavar="ROLES", help="Only these, with commas between.")] = None,
+    where: Conditions = None,
+    actor: Actors = None,
+    since: Since = None,
+    until: Until = None,
 ) -> None:
     """Show the turns of a conversation, oldest first.
 
@@ -53,11 +58,13 @@ async def show(
       palaver show support/42
       palaver show support/42 --limit 5 --roles user,assistant
       palaver show support/42 --all --json
+      palaver show support/42 --where topic=billing --where "priority>=3" --since 2026-01-01
     """
     wanted = cast("list[Role] | None", _roles(roles))
     async with existing(call) as store:
         talk = await find(store, conversation)
-        turns = await talk.history(limit, before=before, include_superseded=everything, roles=wanted)
+        only = build_where(where, actor, None, since, until)
+        turns = await talk.history(limit, before=before, include_superseded=everything, roles=wanted, where=only)
     if call.as_json:
         for turn in turns:
             emit(wire(turn))

@@ -36,14 +36,15 @@ async def create_key(
     *,
     user: str | None = None,
     rights: frozenset[str] = USER_RIGHTS,
-    visibility: Visibility = "own",
+    visibility: Visibility | None = None,
     workspace: str | None = None,
     days: float | None = None,
     sight: Visibility | None = None,
 ) -> tuple[str, ApiKey]:
     """Create a key for the store's tenant. Returns the key itself, which is not stored, and its stored description.
 
-    `sight` is the old name of `visibility`.
+    - `visibility`: `own` by default, and `tenant` for a key without a user, which owns nothing by itself.
+    - `sight`: the old name of `visibility`.
     """
     if sight is not None:
         warn_renamed("create_key(sight=…)", "visibility")
@@ -54,6 +55,9 @@ async def create_key(
         raise InvalidInput("rights", f"must be some of {', '.join(RIGHTS)}")
     if days is not None and not 0 < days <= MAX_DAYS:
         raise InvalidInput("days", f"must be more than 0 and at most {MAX_DAYS:,}")
+    visibility = visibility or ("tenant" if user is None else "own")
+    if visibility == "own" and user is None:
+        raise InvalidInput("visibility", "own shows the conversations of a user: give user=, or visibility='tenant'")
     if visibility == "workspace" and workspace is None:
         raise InvalidInput("workspace", "is needed with the visibility workspace")
     granted = frozenset(one for one in RIGHTS if one in rights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
 
 from palaver.core.turn_options import Moment
 from palaver.core.validation import clean_limit, clean_moment, clean_name, did_you_mean
@@ -10,6 +11,7 @@ from palaver.errors import InvalidInput
 from palaver.model import Turn
 from palaver.ports.queries import EventQuery
 
+T = TypeVar("T")
 MAX_READ = 100_000  # turns, events or rows that one call returns at most
 
 
@@ -65,3 +67,10 @@ def event_query(
         since=optional_moment("since", since),
         until=optional_moment("until", until),
     )
+
+
+def one_of(field: str, given: T | None, filtered: T | None) -> T | None:
+    """Return the argument or the same condition of `where`; both at once are refused."""
+    if given is not None and filtered is not None:
+        raise InvalidInput(f"where.{field}", f"is given twice: as {field}= and in where=; leave one out")
+    return filtered if given is None else given

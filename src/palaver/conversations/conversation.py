@@ -19,6 +19,7 @@ from palaver.conversations.options import ConversationOptions
 from palaver.conversations.recall import Recall
 from palaver.conversations.services import ConversationServices
 from palaver.conversations.turn_writer import TurnWriter
+from palaver.core.filters import Where
 from palaver.core.option_docs import describe_options
 from palaver.core.turn_options import Moment, SealOptions, StreamOptions, TurnInput, TurnOptions
 from palaver.generation.events import Answered, GenerateEvent
@@ -180,6 +181,7 @@ class Conversation:
         include_superseded: bool = False,
         participants: Iterable[str] | None = None,
         roles: Iterable[Role] | None = None,
+        where: Where | None = None,
         include_summaries: Literal[False] = False,
     ) -> list[Turn]: ...
 
@@ -195,6 +197,7 @@ class Conversation:
         include_superseded: bool = False,
         participants: Iterable[str] | None = None,
         roles: Iterable[Role] | None = None,
+        where: Where | None = None,
         include_summaries: bool,
     ) -> list[Turn | Summary]: ...
 
@@ -209,6 +212,7 @@ class Conversation:
         include_superseded: bool = False,
         participants: Iterable[str] | None = None,
         roles: Iterable[Role] | None = None,
+        where: Where | None = None,
         include_summaries: bool = False,
     ) -> Sequence[Turn | Summary]:
         """Return the latest turns of the active view, oldest first; with `after`, the turns that follow it; with both
@@ -217,7 +221,8 @@ class Conversation:
         Cursors are turns or their ids. `since` is inclusive, `until` is not. An empty list of participants or roles
         matches nothing. With `include_superseded`, return everything that was ever said, in order of arrival. With
         `include_summaries`, the summaries of what came before the first turn stand first, and each other one before the
-        first turn of the span that it covers; only the widest summaries are included.
+        first turn of the span that it covers; only the widest summaries are included. `where` filters by metadata,
+        actor, role and time: `where={"metadata": {"topic": "billing", "priority": {"gte": 3}}}`; see `Where`.
         """
         return await self._services.thread.history(
             limit,
@@ -228,6 +233,7 @@ class Conversation:
             include_superseded=include_superseded,
             participants=participants,
             roles=roles,
+            where=where,
             include_summaries=include_summaries,
         )
 
@@ -235,9 +241,12 @@ class Conversation:
         """Return one turn, as it is now: in the view or superseded, complete, pending or aborted."""
         return await self._services.thread.turn(turn)
 
-    async def search(self, text: str, limit: int = 10) -> Results[TurnMatch]:
-        """Return the turns of the active view that contain words of `text`; those that contain the most come first."""
-        return await self._services.thread.search(text, limit)
+    async def search(self, text: str, limit: int = 10, *, where: Where | None = None) -> Results[TurnMatch]:
+        """Return the turns of the active view that contain words of `text`; those that contain the most come first.
+
+        `where` filters by metadata, actor, role and time; see `Where`.
+        """
+        return await self._services.thread.search(text, limit, where)
 
     async def branches(self, turn: Turn | str | None = None) -> list[Branch]:
         """Return the versions at one turn's place; without a turn, of every place where one is out of the view."""
@@ -407,10 +416,22 @@ class Conversation:
         since: Moment | None = None,
         until: Moment | None = None,
         include_facts: bool = True,
+        where: Where | None = None,
     ) -> Recall:
-        """Find the turns and facts that fit `query` best. `await` it for a list, or use it in `async for`."""
+        """Find the turns and facts that fit `query` best. `await` it for a list, or use it in `async for`.
+
+        `where` filters the turns by metadata, actor, role and time, see `Where`; with conditions other than the time,
+        no facts are returned.
+        """
         return self._services.recall.recall(
-            query, k, scope=scope, threshold=threshold, since=since, until=until, include_facts=include_facts
+            query,
+            k,
+            scope=scope,
+            threshold=threshold,
+            since=since,
+            until=until,
+            include_facts=include_facts,
+            where=where,
         )
 
     async def summaries(self) -> list[Summary]:

@@ -11,6 +11,7 @@ from palaver.conversations.details import clean_changes, clean_owner
 from palaver.conversations.emptiness import EmptyResults
 from palaver.conversations.redaction import redact_details
 from palaver.core.budgets import Payer
+from palaver.core.filters import ConversationWhere, Where, clean_conversation_where, clean_where
 from palaver.core.identity import is_id
 from palaver.core.pagination import decode_cursor, encode_cursor
 from palaver.core.rights import require_right
@@ -125,8 +126,10 @@ class Directory:
         kind: Kind | None,
         limit: int,
         cursor: str | None,
+        where: ConversationWhere | None,
     ) -> Page:
         require_right(self.scope, READ)
+        wanted = clean_conversation_where(where)
         limit = clean_limit("limit", limit, MAX_READ)
         if kind not in (None, *KINDS):
             raise InvalidInput("kind", f"must be one of {', '.join(KINDS)}, or None for all")
@@ -136,11 +139,13 @@ class Directory:
             workspace=optional_name("workspace", workspace),
             agent=optional_name("agent", agent),
             before=None if cursor is None else decode_cursor(cursor),
+            filter=wanted,
         )
         found = await self._of_kind(listing, kind)
         items = tuple(found[:limit])
         if not items and limit:
-            empty = await self.empties.in_scope(self.scope, filtered=(owner, workspace, agent, kind) != (None,) * 4)
+            filtered = (owner, workspace, agent, kind) != (None,) * 4 or not wanted.is_empty
+            empty = await self.empties.in_scope(self.scope, filtered=filtered)
             self.empties.note("list", empty)
             return Page((), None, empty)
         return Page(items, encode_cursor(items[-1]) if len(found) > limit and items else None)
@@ -158,13 +163,15 @@ class Directory:
             larger = min(max(listing.limit * 2, 200), MAX_READ)
             listing = replace(listing, before=decode_cursor(encode_cursor(batch[-1])), limit=larger)
 
-    async def search(self, text: str, *, limit: int = 20) -> Results[ConversationMatch]:
+    async def search(self, text: str, *, limit: int = 20, where: Where | None = None) -> Results[ConversationMatch]:
         require_right(self.scope, READ)
+        wanted = clean_where(where)
         text = clean_text("text", text)[:MAX_QUERY]
         stems = list(dict.fromkeys(title_terms(text)))[:MAX_STEMS]
         if not stems:
             return self.empties.report("search", (), NOTHING_ASKED)
-        query = SearchQuery(stems=tuple(stems), prefix=last_word(text), limit=clean_limit("limit", limit, 1_000))
+        limit = clean_limit("limit", limit, 1_000)
+        query = SearchQuery(stems=tuple(stems), prefix=last_word(text), limit=limit, filter=wanted)
         found = await self.engine.search(self.scope, query)
         empty = None if found else await self.empties.in_scope(self.scope, filtered=False, searched=True)
         return self.empties.report("search", found, empty)

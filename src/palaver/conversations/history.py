@@ -9,6 +9,7 @@ from palaver.context.pack import covering_summaries
 from palaver.conversations.arguments import (
     MAX_READ,
     clean_names,
+    one_of,
     optional_moment,
     optional_names,
     optional_turn_id,
@@ -16,6 +17,7 @@ from palaver.conversations.arguments import (
 )
 from palaver.conversations.emptiness import EmptyResults
 from palaver.conversations.handle import Handle
+from palaver.core.filters import TurnFilter, Where, clean_where
 from palaver.core.turn_options import Moment
 from palaver.core.validation import clean_limit, clean_role, clean_text
 from palaver.errors import InvalidInput
@@ -49,19 +51,22 @@ class ThreadReader:
         participants: Iterable[str] | None,
         roles: Iterable[Role] | None,
         include_summaries: bool,
+        where: Where | None,
     ) -> list[Turn] | list[Turn | Summary]:
         self.handle.require(READ)
+        wanted = clean_where(where)
         if include_summaries and include_superseded:
             raise InvalidInput("include_summaries", "summaries cover the active view, without superseded turns")
         query = HistoryQuery(
             limit=clean_limit("limit", limit, MAX_READ),
             before=optional_turn_id("before", before),
             after=optional_turn_id("after", after),
-            since=optional_moment("since", since),
-            until=optional_moment("until", until),
+            since=one_of("since", optional_moment("since", since), wanted.since),
+            until=one_of("until", optional_moment("until", until), wanted.until),
             include_superseded=bool(include_superseded),
-            participants=optional_names("participants", participants),
-            roles=None if roles is None else tuple(clean_role(role) for role in clean_names("roles", roles)),
+            participants=one_of("actor", optional_names("participants", participants), wanted.actors),
+            roles=one_of("role", _clean_roles(roles), wanted.roles),
+            metadata=wanted.metadata,
         )
         turns = await self.handle.engine.history(self.handle.scope, self.handle.id, query)
         return await self._with_summaries(turns, query) if include_summaries and turns else turns
@@ -82,18 +87,21 @@ class ThreadReader:
         self.handle.require(READ)
         return await self.handle.engine.turn(self.handle.scope, self.handle.id, turn_id("turn", turn))
 
-    async def search(self, text: str, limit: int) -> Results[TurnMatch]:
+    async def search(self, text: str, limit: int, where: Where | None) -> Results[TurnMatch]:
         self.handle.require(READ)
+        wanted = clean_where(where)
         stems = tuple(dict.fromkeys(terms(clean_text("text", text))))[:MAX_STEMS]
-        query = SearchQuery(stems=stems, limit=clean_limit("limit", limit, 1_000), conversation=self.handle.id)
+        limit = clean_limit("limit", limit, 1_000)
+        query = SearchQuery(stems=stems, limit=limit, conversation=self.handle.id, filter=wanted)
         if not stems:
             return self.empties.report("search", (), NOTHING_ASKED)
         found = await self.handle.engine.matches(self.handle.scope, query)
-        return self.empties.report("search", found, None if found else await self._why_empty())
+        return self.empties.report("search", found, None if found else await self._why_empty(wanted))
 
-    async def _why_empty(self) -> Empty:
+    async def _why_empty(self, wanted: TurnFilter) -> Empty:
         turns = (await self.handle.engine.conversation(self.handle.scope, self.handle.id)).turn_count
-        stored = Empty("nothing relevant", f"none of {turns:,} turns has these words")
+        filtered = "" if wanted.is_empty else " and meets the filter"
+        stored = Empty("nothing relevant", f"none of {turns:,} turns has these words{filtered}")
         nothing = Empty("nothing stored", "this conversation has no turns")
         return await self.empties.in_conversation(self.handle.scope, self.handle.info, stored if turns else nothing)
 
@@ -106,3 +114,7 @@ class ThreadReader:
         self.handle.require(WRITE)
         await self.handle.engine.switch(self.handle.scope, self.handle.id, turn_id("turn", turn))
         self.provider_threads.drop(self.handle.scope.tenant, self.handle.id)
+
+
+def _clean_roles(roles: Iterable[Role] | None) -> tuple[str, ...] | None:
+    return None if roles is None else tuple(clean_role(role) for role in clean_names("roles", roles))

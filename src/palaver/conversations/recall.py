@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from palaver.context.builder import recall_scope_for
 from palaver.context.options import RecallRange
-from palaver.conversations.arguments import optional_moment
+from palaver.conversations.arguments import one_of, optional_moment
 from palaver.conversations.emptiness import EmptyResults
 from palaver.conversations.handle import Handle
+from palaver.core.filters import NO_FILTER, TurnFilter, Where, clean_where
 from palaver.core.identity import micros
 from palaver.core.turn_options import Moment
 from palaver.core.validation import clean_limit, clean_text
 from palaver.errors import InvalidInput
+from palaver.memory.settings import kind_of
 from palaver.model import READ, Empty, Fact, RecallHit, Results, Scope
 from palaver.ports.recall import RecallScope
 from palaver.recall.emptiness import NOTHING_ASKED, explain_ranking
@@ -54,6 +56,8 @@ class RecallQuery:
     since: int | None
     until: int | None
     include_facts: bool
+    only: TurnFilter = NO_FILTER
+    unrelated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +79,21 @@ class ConversationRecall:
         since: Moment | None,
         until: Moment | None,
         include_facts: bool,
+        where: Where | None,
     ) -> Recall:
         self.handle.require(READ)
+        wanted = clean_where(where)
+        only = replace(wanted, since=None, until=None)  # the time bounds turns and facts alike
         checked = RecallQuery(
             text=clean_text("query", query),
             k=clean_limit("k", k, MAX_HITS),
             where=recall_scope_for(scope, self.handle.info),
             threshold=_clean_threshold(threshold),
-            since=optional_moment("since", since),
-            until=optional_moment("until", until),
-            include_facts=include_facts,
+            since=one_of("since", optional_moment("since", since), wanted.since),
+            until=one_of("until", optional_moment("until", until), wanted.until),
+            include_facts=include_facts and only.is_empty,  # a fact has no role and no metadata
+            only=only,
+            unrelated=scope == "conversation" and kind_of(self.handle.info.settings) == "items",
         )
         return Recall(lambda: self._search(checked))
 
@@ -105,7 +114,16 @@ class ConversationRecall:
 async def find_hits(service: RecallService, scope: Scope, query: RecallQuery) -> Results[RecallHit]:
     """Return the turns and facts that fit a question best, within what a scope may see."""
     text = query.text[:MAX_QUERY]
-    ranking = await service.rank(scope, query.where, text, query.k, since=query.since, until=query.until)
+    ranking = await service.rank(
+        scope,
+        query.where,
+        text,
+        query.k,
+        since=query.since,
+        until=query.until,
+        only=query.only,
+        unrelated=query.unrelated,
+    )
     totals = ranking.scores.total
     relevance = {int(i): round(float(ranking.scores.relevance[i]), 4) for i in ranking.order[: query.k]}
     best = [i for i in relevance if query.threshold is None or relevance[i] >= query.threshold]

@@ -20,6 +20,7 @@ from palaver.conversations.options import ConversationOptions
 from palaver.conversations.sessions import Sessions, new_session
 from palaver.conversations.subjects import Subject
 from palaver.core.budgets import BudgetLimits, Payer, clean_limits, clean_subject
+from palaver.core.filters import ConversationWhere, Where
 from palaver.core.identity import is_id
 from palaver.core.option_docs import describe_options
 from palaver.core.rights import require_right
@@ -155,16 +156,21 @@ class Store:
         kind: Kind | None = "talk",
         limit: int = 50,
         cursor: str | None = None,
+        where: ConversationWhere | None = None,
     ) -> Page:
         """Return the conversations that this scope may see, most recently used first. `page.cursor` leads to the next
-        page. `kind` is `talk`, `state` or `items` (see `ConversationSettings`), or None for all."""
+        page. `kind` is `talk`, `state` or `items` (see `ConversationSettings`), or None for all. `where` filters by the
+        conversation's metadata, owner or participants, and last change; see `ConversationWhere`."""
         return await self._directory.page(
-            owner=owner, workspace=workspace, agent=agent, kind=kind, limit=limit, cursor=cursor
+            owner=owner, workspace=workspace, agent=agent, kind=kind, limit=limit, cursor=cursor, where=where
         )
 
-    async def search(self, text: str, *, limit: int = 20) -> Results[ConversationMatch]:
-        """Return the conversations with these words in their title or text. The last word may be a prefix."""
-        return await self._directory.search(text, limit=limit)
+    async def search(self, text: str, *, limit: int = 20, where: Where | None = None) -> Results[ConversationMatch]:
+        """Return the conversations with these words in their title or text. The last word may be a prefix.
+
+        With `where`, only turns that meet its conditions are searched (see `Where`), and no titles.
+        """
+        return await self._directory.search(text, limit=limit, where=where)
 
     # ---- subjects
 

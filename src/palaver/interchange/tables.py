@@ -18,6 +18,7 @@ from palaver.core.identity import digest
 from palaver.core.turn_options import TurnInput
 from palaver.core.validation import MAX_ATTACHMENTS
 from palaver.errors import AppendConflict, IdempotencyConflict, InvalidInput, PermissionDenied, TurnGone
+from palaver.interchange.ledger import FORGOTTEN_WHOLE, ImportLedger
 from palaver.interchange.table_rows import (
     USUAL_DETAILS,
     Layout,
@@ -117,10 +118,19 @@ class _Row:
 
 
 async def import_table(
-    store: Store, source: Source, layout: Layout, advance: Callable[[int], None], details: Details | None = None
+    store: Store,
+    source: Source,
+    layout: Layout,
+    advance: Callable[[int], None],
+    details: Details | None = None,
+    *,
+    restore_forgotten: bool = False,
 ) -> Report:
-    """Append every row of a table to its conversation."""
-    report = Report()
+    """Append every row of a table to its conversation.
+
+    A conversation that an earlier import stored and that was forgotten since is left out, unless `restore_forgotten`.
+    """
+    report, ledger = Report(), ImportLedger(store, restore_forgotten=restore_forgotten)
     await _count_dropped(report, source, set(layout.columns))
     if details is not None:
         await _count_dropped(report, details.table, set(details.fields.values()), f"{details.table.name}.")
@@ -132,7 +142,7 @@ async def import_table(
         if importer is None or importer.key != key:
             if importer is not None:
                 await importer.flush()
-            importer = _Importer(store, report, key, source.name)
+            importer = _Importer(store, report, key, source.name, ledger)
             await importer.open(raw, layout, details)
         await importer.add(raw, layout)
     if importer is not None:
@@ -154,8 +164,8 @@ def _key(raw: Mapping[str, Any], layout: Layout) -> str | None:
 class _Importer:
     """One conversation during the import of its rows."""
 
-    def __init__(self, store: Store, report: Report, key: str | None, table: str) -> None:
-        self.store, self.report, self.key, self.table = store, report, key, table
+    def __init__(self, store: Store, report: Report, key: str | None, table: str, ledger: ImportLedger) -> None:
+        self.store, self.report, self.key, self.table, self.ledger = store, report, key, table, ledger
         self.talk: Conversation | None = None
         self.known: set[str] = set()
         self.seen: Counter[bytes] = Counter()
@@ -169,7 +179,12 @@ class _Importer:
         if details is not None:
             told |= {name: value for name, value in (await details.of(self.key)).items() if value is not None}
         try:
-            self.talk = await self.store.conversation(self.key, **_conversation_fields(told))
+            fields = _conversation_fields(told)
+            if await self.ledger.is_forgotten(self.table, self.key, fields.get("owner")):
+                self.problem = FORGOTTEN_WHOLE
+                return
+            self.talk = await self.store.conversation(self.key, **fields)
+            await self.ledger.note(self.table, self.key, fields.get("owner"), self.talk.id)
         except (InvalidInput, PermissionDenied) as problem:
             self.problem = f"its conversation cannot be: {problem}"
             return

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
+from palaver.core.filters import Interval
 from palaver.model import (
     ApiKey,
     Attachment,
@@ -406,6 +407,10 @@ class RecallStore(Protocol):
     async def postings(
         self, scope: Scope, where: RecallScope, stems: Sequence[str], limit: int
     ) -> dict[str, Postings]: ...
+    async def turns_where(self, scope: Scope, where: RecallScope, metadata: Sequence[Interval]) -> Sequence[int]:
+        """Return the numbers of the turns whose metadata meets all conditions."""
+        ...
+
     def index_problem(self) -> str | None:
         """Say what the text index lacked when it was last read; None when it was whole."""
         ...

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from palaver.core.filters import NO_FILTER, Interval, TurnFilter
 from palaver.core.turn_draft import TurnDraft
 from palaver.model import Tip
 
@@ -98,17 +99,22 @@ class HistoryQuery:
     include_superseded: bool = False
     participants: tuple[str, ...] | None = None
     roles: tuple[str, ...] | None = None
+    metadata: tuple[Interval, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Which conversations to list, newest first. `before` is the (updated, id) of the last one seen."""
+    """Which conversations to list, newest first. `before` is the (updated, id) of the last one seen.
+
+    In `filter`, the actors are the owner and the participants, and the time is that of the last change.
+    """
 
     limit: int = 50
     owner: str | None = None
     workspace: str | None = None
     agent: str | None = None
     before: tuple[int, str] | None = None
+    filter: TurnFilter = NO_FILTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +122,14 @@ class SearchQuery:
     """Stems to find in titles and turns.
 
     `prefix` is the last word as typed, which may be incomplete: a word that begins with it counts as the last stem.
+    With a `filter`, only the turns that meet it are searched, and no titles.
     """
 
     stems: tuple[str, ...]
     prefix: str | None = None
     limit: int = 20
     conversation: str | None = None
+    filter: TurnFilter = NO_FILTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from palaver.core.filters import NO_FILTER, TurnFilter
 from palaver.model import Fact
 
 
@@ -74,7 +75,7 @@ class CandidateQuery:
     """A search for the turns that may be the best for a question, in a scope that is too large to read.
 
     `asked` is the question as a vector of `model`. `spans` are the times that the question names, `since` and `until`
-    bounds of all turns; in microseconds.
+    bounds of all turns; in microseconds. With a `filter`, only turns that meet it are candidates.
     """
 
     stems: Sequence[str]
@@ -86,6 +87,7 @@ class CandidateQuery:
     spans: Sequence[tuple[int, int]] = ()
     since: int | None = None
     until: int | None = None
+    filter: TurnFilter = NO_FILTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ class Candidates:
 
     `rows` are those of the turn arrays. `holding` says for each stem how many passages of the scope contain it, and
     `hits` which stems a passage contains: the turn, its size in stems, and a bit for each stem. `near` are turns with
-    inner products, `sample` the numbers of turns.
+    inner products, `sample` the numbers of turns. `matching` are the turns that meet the filter; None: there was none.
     """
 
     rows: list[tuple[Any, ...]]
@@ -102,6 +104,7 @@ class Candidates:
     hits: Any  # an array of three columns
     near: list[tuple[int, float]]
     sample: Sequence[int]
+    matching: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,10 @@ def narrow(profile: Profile, query: Query, lexical: Lexical, near: Nearness, out
 
 
 def _candidates(profile: Profile, query: Query, lexical: Lexical, near: Nearness, outside: Flags | None) -> Indices:
+    if outside is not None:
+        inside = np.flatnonzero(profile.searchable & ~outside)
+        if len(inside) <= NEAREST:  # a filter leaves so few that all of them are scored
+            return inside
     weight = _closeness(profile, near, outside)
     found = [_largest(weight, NEAREST), best_by_words(len(profile), lexical, NEAREST)]
     found.append(np.flatnonzero(profile.standing == 2)[-INSTRUCTIONS:])

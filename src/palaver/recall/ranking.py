@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from palaver.model import Fact
 from palaver.recall.query import Query
 from palaver.recall.relevance import Alikeness, estimate, estimate_single
-from palaver.recall.scoring import Hits, Indices, Lexical, Scores, idf, rank, scale_cosines, score
+from palaver.recall.scoring import DEFAULT, Hits, Indices, Lexical, Scores, Weights, idf, rank, scale_cosines, score
 from palaver.recall.sessions import Flags
 from palaver.recall.terms import terms
 from palaver.recall.turn_arrays import IndexedProfile, Profile
@@ -25,16 +25,27 @@ class Filter:
     """Bounds of the turns to rank: created in [since, until) in microseconds, position up to `through`.
 
     `asked` is the turn that is the question itself, by its time and position: it would be the best answer to itself.
+    `tids` are the numbers of the only turns to rank, `actors` and `roles` the only speakers and roles. With
+    `unrelated`, the turns are items of a list: one says nothing about the next.
     """
 
     since: int | None = None
     until: int | None = None
     through: int | None = None
     asked: tuple[int, int] | None = None
+    tids: Indices | None = None
+    actors: tuple[str, ...] | None = None
+    roles: tuple[str, ...] | None = None
+    unrelated: bool = False
+
+    @property
+    def has_bounds(self) -> bool:
+        bounds = (self.since, self.until, self.through, self.tids, self.actors, self.roles)
+        return any(one is not None for one in bounds)
 
     def excluded(self, profile: Profile) -> Flags | None:
         """Return which turns are outside the bounds. None if there are no bounds."""
-        if self.since is None and self.until is None and self.through is None:
+        if not self.has_bounds:
             return None
         outside = np.zeros(len(profile), bool)
         if self.since is not None:
@@ -43,7 +54,23 @@ class Filter:
             outside |= profile.created >= self.until
         if self.through is not None:
             outside |= profile.position > self.through
+        return outside | self._filtered(profile)
+
+    def _filtered(self, profile: Profile) -> Flags:
+        """Return which turns a filter excludes."""
+        outside = np.zeros(len(profile), bool)
+        if self.tids is not None:
+            outside |= ~np.isin(profile.tid, self.tids)
+        if self.actors is not None:
+            codes = [code for code, name in enumerate(profile.actors) if name in self.actors]
+            outside |= ~np.isin(profile.actor, codes)
+        if self.roles is not None:  # only turns of users and assistants can be found
+            outside |= np.where(profile.assistant, "assistant" not in self.roles, "user" not in self.roles)
         return outside
+
+    @property
+    def weights(self) -> Weights:
+        return replace(DEFAULT, neighbour=0.0, session=0.0, opening=0.0) if self.unrelated else DEFAULT
 
     def hide_question(self, profile: Profile) -> Profile:
         """Return the profile without the question's own turn."""
@@ -146,7 +173,7 @@ def rank_turns(
     the question as `widen` changed it; whether the scope is about it is still judged by the question itself.
     """
     profile = bounds.hide_question(profile)
-    scores = score(profile, query, lexical, (wider or near).cosines, sample=near.sample)
+    scores = score(profile, query, lexical, (wider or near).cosines, bounds.weights, sample=near.sample)
     outside = bounds.excluded(profile)
     allowed = profile.searchable if outside is None else profile.searchable & ~outside
     scores.relevance = estimate(

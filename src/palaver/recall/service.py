@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from palaver.core.bounded_dict import BoundedDict
+from palaver.core.filters import NO_FILTER, TurnFilter
 from palaver.model import FileQuote, Scope, Turn
 from palaver.models.offline.embedder import available as embedder_available
 from palaver.ports.clock import Clock
@@ -89,20 +90,33 @@ class RecallService:
         until: int | None = None,
         through: int | None = None,
         asked: tuple[int, int] | None = None,
+        only: TurnFilter = NO_FILTER,
+        unrelated: bool = False,
     ) -> Ranking:
         """Score every turn of the scope for this text, and return the best `most`.
 
         `since` and `until` bound the time; `through` the position, within one conversation. `asked` is the time and
-        position of the turn that asks: it is not an answer to itself.
+        position of the turn that asks: it is not an answer to itself. `only` is a filter on metadata, speakers and
+        roles. `unrelated` turns are not credited with what their neighbours say.
         """
         from palaver.recall.ranking import Filter, Hints, Ranking, count_words
         from palaver.recall.scope_ranking import score_scope
 
-        bounds = Filter(since=since, until=until, through=through, asked=asked)
+        bounds = Filter(
+            since=since,
+            until=until,
+            through=through,
+            asked=asked,
+            actors=only.actors,
+            roles=only.roles,
+            unrelated=unrelated,
+        )
         if self.ranking_store is not None and where.conversation is None:
             size = await self._read_size(self.ranking_store, scope, where)
             if size.turns > self.limits.all_turns:
-                return await self._rank_candidates(self.ranking_store, scope, where, size, text, most, bounds)
+                return await self._rank_candidates(self.ranking_store, scope, where, size, text, most, bounds, only)
+        if only.metadata:
+            bounds = await self._with_metadata(scope, where, bounds, only)
         async with self._lock:
             known = await self._read_profile(scope, where)
         turns = known.turns
@@ -122,6 +136,12 @@ class RecallService:
         profile, scores, order = scored
         return Ranking(profile, scores, order, note, near, hints=Hints.of(query, lexical))
 
+    async def _with_metadata(self, scope: Scope, where: RecallScope, bounds: Filter, only: TurnFilter) -> Filter:
+        """Let a filter on metadata choose the turns to rank."""
+        import numpy as np
+
+        return replace(bounds, tids=np.array(await self.engine.turns_where(scope, where, only.metadata), np.int64))
+
     async def _rank_candidates(
         self,
         store: RankingStore,
@@ -131,8 +151,11 @@ class RecallService:
         text: str,
         most: int,
         bounds: Filter,
+        only: TurnFilter,
     ) -> Ranking:
         """Rank the turns of a large scope that the engine finds by words, by meaning and by dates, with neighbours."""
+        import numpy as np
+
         from palaver.recall.candidates import build_arrays, compare, count_words
         from palaver.recall.dates import spans
         from palaver.recall.ranking import Hints, Ranking, rank_turns
@@ -154,8 +177,11 @@ class RecallService:
             spans=spans(query.dates, now),
             since=bounds.since,
             until=bounds.until,
+            filter=only,
         )
         found = await store.candidates(scope, where, wanted)
+        if found.matching is not None:
+            bounds = replace(bounds, tids=np.array(found.matching, np.int64))
         turns, typical = build_arrays(found)
         query = self._parse(text, turns.profile.actors)  # its codes of actors are those of these turns
         lexical = count_words(turns, query, found, size)

@@ -138,6 +138,10 @@ ARGUMENTS = {
     ' "valid_from": 1, "by": "x"}]',
     "name": "$owner",
     "owner": "$owner",
+    "filter": '[[0, "n", "number", null, null, false, false]]',
+    "members": "{$owner}",
+    "wanted_actors": "{$owner}",
+    "wanted_roles": "{user}",
     "passages": "1",
     "path": "$path",
     "payload": "{}",
@@ -306,7 +310,8 @@ async def victim(
             participants=participants,
         )
         file = await talk.attach(word.encode(), filename=f"{word}.txt")
-        turn = await talk.append("user", f"My name is {word}. Always answer in {word}.", attachments=[file])
+        said = f"My name is {word}. Always answer in {word}."
+        turn = await talk.append("user", said, attachments=[file], metadata={"n": 1, "word": word})
         await talk.remember("goals", f"Learn more about {word}.")
         await store.settle()
         await _derive(store, talk, turn, word)

@@ -15,7 +15,7 @@ from palaver.engines.postgres import transports
 from palaver.engines.postgres.rpc import RpcClient
 
 CONVERSATIONS, TURNS, LONG = 20, 60, 3_000
-LARGE = ("turns", "events", "passages", "embeddings", "conversations")
+LARGE = ("turns", "events", "passages", "embeddings", "conversations", "turn_metadata", "conversation_metadata")
 NEVER = re.compile(rf"Seq Scan on ({'|'.join(LARGE)})")
 USED = re.compile(r"(?:using|on) (\w+)")
 
@@ -46,7 +46,10 @@ class Explained:
 
 
 async def say(talk: palaver.Conversation, turns: int) -> None:
-    await talk.append_many({"role": "user", "content": f"Turn {n} on subject {n % 17}."} for n in range(turns))
+    await talk.append_many(
+        {"role": "user", "content": f"Turn {n} on subject {n % 17}.", "metadata": {"n": n, "subject": f"s{n % 17}"}}
+        for n in range(turns)
+    )
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ async def explained(postgres_database: str, postgres_url: str) -> AsyncIterator[
     async with palaver.open(postgres_url, tenant="acme", embedder=None, worker=False) as store:
         for n in range(CONVERSATIONS):
             some = store if n % 3 else store.scoped(Scope.of(f"tenant {n}", None))
-            talk = await some.conversation(f"talk {n}")
+            talk = await some.conversation(f"talk {n}", metadata={"n": n})
             await say(talk, TURNS)
         for _ in range(0, LONG, 1_000):  # the conversation of the queries
             await say(talk, 1_000)
@@ -66,6 +69,8 @@ async def explained(postgres_database: str, postgres_url: str) -> AsyncIterator[
             yield found
 
 
+# A number in a range, as core/filters.py writes it.
+FILTER = '[[0, "n", "number", 7, 9, false, false]]'
 ASKED: dict[str, tuple[dict[str, Any], set[str]]] = {
     "reading": (
         {"budget": 500, "in_characters": False, "most_facts": 20},
@@ -75,13 +80,24 @@ ASKED: dict[str, tuple[dict[str, Any], set[str]]] = {
     "events": ({"after": 5, "most": 100}, {"conversations_by_id", "events_pkey"}),
     "postings": ({"stems": ["last"], "most": 1_000, "conversation": None}, {"passages_terms"}),
     "profile": ({"known": None}, {"conversations_by_id"}),
+    "history_where": ({"filter": FILTER, "most": 20}, {"turn_metadata_pkey", "turns_pkey"}),
+    "turns_where": ({"filter": FILTER, "conversation": None}, {"turn_metadata_by_value"}),
+    "matches_where": (
+        {"filter": FILTER, "query": "'last'", "candidates": 500},
+        {"turn_metadata_pkey", "passages_terms"},
+    ),
+    "conversations_where": (
+        {"filter": FILTER, "most": 20},
+        {"conversation_metadata_by_value", "conversations_pkey"},
+    ),
 }
 
 
 @pytest.mark.parametrize("function", ASKED)
 async def test_a_hot_query_uses_its_index(explained: Explained, function: str) -> None:
     args, indexes = ASKED[function]
-    plans = await explained.call(function, **{"conversation": explained.talk.id, **args})
+    place = {} if function == "conversations_where" else {"conversation": explained.talk.id}
+    plans = await explained.call(function, **{**place, **args})
     assert NEVER.findall(plans) == []
     assert indexes <= set(USED.findall(plans)), plans
 
@@ -100,31 +116,40 @@ async def test_a_profile_that_is_known_is_brought_up_to_date_by_its_newest_turns
 
 # Functions that take a list of conversations or turns of any length: the best plan depends on the list.
 PLANNED_EACH_TIME = {
+    "palaver.conversations_with",
     "palaver.dated_turns",
     "palaver.looked_at",
     "palaver.matching",
+    "palaver.matching_where",
     "palaver.nearest_turns",
     "palaver.profiled",
     "palaver.ranked_by_words",
     "palaver.some_passages",
     "palaver.stem_postings",
     "palaver.turns_around",
+    "palaver.turns_with",
     "palaver_api.candidates",
+    "palaver_api.candidates_where",
     "palaver_api.conversations",
+    "palaver_api.conversations_where",
     "palaver_api.expire",
     "palaver_api.fact_vectors",
     "palaver_api.facts_where",
     "palaver_api.file_quotes",
     "palaver_api.find_damage",
+    "palaver_api.history_where",
+    "palaver_api.matches_where",
     "palaver_api.matching_facts",
     "palaver_api.missing_passages",
     "palaver_api.nearest",
     "palaver_api.postings",
     "palaver_api.recall_size",
     "palaver_api.search",
+    "palaver_api.search_where",
     "palaver_api.some_vectors",
     "palaver_api.to_embed",
     "palaver_api.turns_numbered",
+    "palaver_api.turns_where",
     "palaver_api.vectors",
 }
 

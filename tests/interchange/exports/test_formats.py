@@ -92,6 +92,26 @@ async def test_importing_twice_adds_nothing(exports: dict[str, Path], tmp_path: 
             await (await store.get(info.id)).verify()
 
 
+async def test_a_conversation_that_was_forgotten_is_not_imported_again(
+    exports: dict[str, Path], tmp_path: Path
+) -> None:
+    export = open_export(exports["claude"])
+    assert export is not None
+    async with palaver.open(f"sqlite:///{tmp_path}/all.db") as store:
+        first = await import_export(store, export)
+        [info] = (await store.conversations()).items
+        await (await store.get(info.id)).forget()
+        for _ in range(2):
+            again = await import_export(store, export)
+            assert (again.imported, again.already) == (0, 0)
+            [reason] = [why for why in again.left_out if "forgotten" in why]
+            assert again.left_out[reason] == first.imported
+        assert not (await store.conversations()).items
+        restored = await import_export(store, export, restore_forgotten=True)
+        assert restored.imported == first.imported
+        assert (await import_export(store, export)).already == first.imported, "and it is known again"
+
+
 async def test_a_chatgpt_tree_becomes_branches(exports: dict[str, Path], tmp_path: Path) -> None:
     report, store = await store_of(exports["chatgpt"], tmp_path / "p.db")
     async with store:

@@ -27,6 +27,7 @@ from palaver.conversations.remote import values
 from palaver.conversations.remote.failures import error_of
 from palaver.conversations.remote.transport import ServerEvent, Transport
 from palaver.conversations.turn_writer import TurnWriter
+from palaver.core.filters import Where, clean_where, where_json
 from palaver.core.turn_draft import DraftBuilder
 from palaver.core.turn_options import TURN_FIELDS, Moment, SealOptions, StreamOptions, TurnInput, TurnOptions
 from palaver.core.validation import MAX_BATCH, clean_moment, clean_name, clean_role, clean_text, optional_name
@@ -194,6 +195,7 @@ class RemoteConversation(Conversation):
         include_superseded: bool = False,
         participants: Iterable[str] | None = None,
         roles: Iterable[Role] | None = None,
+        where: Where | None = None,
         include_summaries: bool = False,
     ) -> Sequence[Turn | Summary]:
         chosen = {"participants": participants, "roles": roles}
@@ -211,6 +213,7 @@ class RemoteConversation(Conversation):
             until=_moment(until),
             include_superseded=include_superseded,
             include_summaries=include_summaries,
+            where=values.where_text(where),
             **lists,
         )
         return [values.turn_or_summary(one) for one in data["items"]]
@@ -218,8 +221,9 @@ class RemoteConversation(Conversation):
     async def turn(self, turn: Turn | str) -> Turn:
         return values.turn(await self._transport.get(f"{self._path}/turns/{turn_id('turn', turn)}"))
 
-    async def search(self, text: str, limit: int = 10) -> Results[TurnMatch]:
-        found = await self._transport.get(f"{self._path}/search", q=clean_text("text", text), limit=limit)
+    async def search(self, text: str, limit: int = 10, *, where: Where | None = None) -> Results[TurnMatch]:
+        params = {"q": clean_text("text", text), "limit": limit, "where": values.where_text(where)}
+        found = await self._transport.get(f"{self._path}/search", **params)
         return values.results(found, values.match)
 
     async def branches(self, turn: Turn | str | None = None) -> list[Branch]:
@@ -413,7 +417,9 @@ class RemoteConversation(Conversation):
         since: Moment | None = None,
         until: Moment | None = None,
         include_facts: bool = True,
+        where: Where | None = None,
     ) -> Recall:
+        clean_where(where)
         body = {
             "query": clean_text("query", query),
             "k": k,
@@ -422,6 +428,7 @@ class RemoteConversation(Conversation):
             "include_facts": include_facts,
         }
         body |= {"since": _moment(since), "until": _moment(until)}
+        body |= {} if where is None else {"where": where_json(where)}
 
         async def search() -> Results[RecallHit]:
             path = f"{self._path}/recall"

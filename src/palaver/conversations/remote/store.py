@@ -17,6 +17,7 @@ from palaver.conversations.remote.transport import Transport
 from palaver.conversations.store import Store
 from palaver.conversations.subjects import Subject
 from palaver.core.budgets import BudgetLimits
+from palaver.core.filters import ConversationWhere, Where, clean_conversation_where
 from palaver.core.identity import is_id
 from palaver.core.turn_options import Moment
 from palaver.core.validation import clean_name, clean_text, optional_name
@@ -110,14 +111,18 @@ class RemoteStore(Store):
         kind: Kind | None = "talk",
         limit: int = 50,
         cursor: str | None = None,
+        where: ConversationWhere | None = None,
     ) -> Page:
+        clean_conversation_where(where)
         names = {"owner": owner, "workspace": workspace, "agent": agent}
         clean = {name: optional_name(name, one) for name, one in names.items()}
-        found = await self._transport.get("/conversations", **clean, kind=kind or "all", limit=limit, cursor=cursor)
+        page = {"kind": kind or "all", "limit": limit, "cursor": cursor, "where": values.where_text(where)}
+        found = await self._transport.get("/conversations", **clean, **page)
         return values.page(found)
 
-    async def search(self, text: str, *, limit: int = 20) -> Results[ConversationMatch]:
-        found = await self._transport.get("/search", q=clean_text("text", text), limit=limit)
+    async def search(self, text: str, *, limit: int = 20, where: Where | None = None) -> Results[ConversationMatch]:
+        params = {"q": clean_text("text", text), "limit": limit, "where": values.where_text(where)}
+        found = await self._transport.get("/search", **params)
         return values.results(found, values.found)
 
     # ---- subjects

@@ -10,6 +10,8 @@ import msgspec
 
 from palaver.context.explain import Explanation
 from palaver.context.inputs import Context
+from palaver.core.filters import clean_where, where_json
+from palaver.core.identity import canonical_json
 from palaver.core.turn_draft import decode_part, encode_part
 from palaver.model import (
     Attachment,
@@ -124,6 +126,12 @@ def content_json(content: ContentInput) -> Any:
 def fields_json(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as JSON: values as their fields, turns and attachments as their ids; None is left out."""
     return {name: _field(name, one) for name, one in fields.items() if one is not None}
+
+
+def where_text(where: Mapping[str, Any] | None) -> str | None:
+    """Return a filter as a query parameter, after checking it."""
+    clean_where(where)
+    return None if where is None else canonical_json(where_json(where))
 
 
 def _field(name: str, one: Any) -> Any:

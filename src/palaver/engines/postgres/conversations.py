@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from palaver.core.filters import TurnFilter
 from palaver.core.identity import canonical_json
 from palaver.engines.postgres import rows
 from palaver.engines.postgres.rpc import EnginePart
@@ -31,9 +34,11 @@ class PostgresConversations(EnginePart):
 
     async def conversations(self, scope: Scope, listing: Listing) -> list[ConversationInfo]:
         updated, id = listing.before or (None, None)
+        filtered = {} if listing.filter.is_empty else _listing_args(listing.filter)
         found = await self.read(
-            "conversations",
+            "conversations_where" if filtered else "conversations",
             scope,
+            **filtered,
             most=listing.limit,
             owner=listing.owner,
             workspace=listing.workspace,
@@ -46,13 +51,15 @@ class PostgresConversations(EnginePart):
     async def search(self, scope: Scope, search: SearchQuery) -> list[ConversationMatch]:
         query = _tsquery(search, " & ")
         limits = {"candidates": CANDIDATES, "shown": MATCHES, "most": search.limit}
-        return [_read_match(row, search) for row in await self.read("search", scope, query=query, **limits)]
+        name, filtered = _function("search", search)
+        return [_read_match(row, search) for row in await self.read(name, scope, query=query, **limits, **filtered)]
 
     async def matches(self, scope: Scope, search: SearchQuery) -> list[TurnMatch]:
         id = search.conversation
         assert id is not None
         query = _tsquery(search, " | ")
-        found = await self.read("matches", scope, conversation=id, query=query, candidates=CANDIDATES)
+        name, filtered = _function("matches", search)
+        found = await self.read(name, scope, conversation=id, query=query, candidates=CANDIDATES, **filtered)
         matches = [_match(rows.read_turn(row, id), search) for row in found]
         matches.sort(key=lambda match: (len(match.terms), match.turn.seq), reverse=True)
         return matches[: search.limit]
@@ -83,6 +90,16 @@ def _details(given: ConversationSpec | ConversationChanges) -> dict[str, object]
         "ttl": given.ttl,
         "salt": rows.to_hex(given.salt),
     }
+
+
+def _function(name: str, search: SearchQuery) -> tuple[str, dict[str, Any]]:
+    """Return the function to call, and the arguments of the filter if there is one."""
+    return (name, {}) if search.filter.is_empty else (f"{name}_where", rows.filter_args(search.filter))
+
+
+def _listing_args(wanted: TurnFilter) -> dict[str, Any]:
+    args = rows.filter_args(wanted)
+    return {"members": args.pop("actors"), **{name: value for name, value in args.items() if name != "roles"}}
 
 
 def _tsquery(search: SearchQuery, operator: str) -> str:

@@ -27,7 +27,7 @@ OLDEST_SCHEMA = 13  # the oldest schema that this code may use
 FIRST_WITH_RANGE = 11  # databases before this schema say one number, and serve only code that knows the same one
 # In the order in which they depend on each other.
 FUNCTIONS = (
-    "core", "redaction_rules", "redaction", "checks", "proof", "memory_invalidation", "subjects",
+    "core", "redaction_rules", "redaction", "checks", "proof", "filters", "memory_invalidation", "subjects",
     "conversations", "turns", "streams", "answer_places", "deletion", "files", "log", "export_rows", "memory", "recall",
     "replication", "requests", "jobs", "embeddings", "repair", "keys", "budgets", "erasure", "stats", "operator_views",
     "older_code", "rights", "grants",

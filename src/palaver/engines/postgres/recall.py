@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from palaver.core.filters import Interval, TurnFilter
 from palaver.core.identity import from_json
 from palaver.engines.postgres.memory import read_fact, read_turn_json
+from palaver.engines.postgres.rows import filter_json, list_or_none
 from palaver.engines.postgres.rpc import EnginePart
 from palaver.engines.postgres.transports import Row, as_json
 from palaver.errors import EngineError
@@ -57,6 +59,12 @@ class PostgresRecall(EnginePart, RankingStore):
             with suppress(EngineError):  # a standby, or one that is full: it is found again later
                 await self.write("add_job", scope, conversation=where.conversation, kind="repair", argument=None)
         return max(0, missing)
+
+    async def turns_where(self, scope: Scope, where: RecallScope, metadata: Sequence[Interval]) -> Sequence[int]:
+        place = {"conversation": where.conversation, "owner": where.owner}
+        (row,) = await self.read("turns_where", scope, filter=filter_json(metadata), **place)
+        found: list[int] = _unpack_numbers(row["tids"], 1)[:, 0].tolist()
+        return found
 
     def index_problem(self) -> str | None:
         return None  # the server keeps its index up to date; lost rows are counted with the profile
@@ -110,17 +118,22 @@ class PostgresRecall(EnginePart, RankingStore):
             "by_meaning": wanted.by_meaning,
             "model": wanted.model,
             "asked": None if wanted.asked is None else _vector_text(wanted.asked),
-            "spans": [moment for span in wanted.spans for moment in span],
             "since": wanted.since,
             "until": wanted.until,
+            "owner": where.owner,
         }
-        (row,) = await self.read("candidates", scope, owner=where.owner, **args)
+        if wanted.filter.is_empty:
+            spans = [moment for span in wanted.spans for moment in span]
+            (row,) = await self.read("candidates", scope, spans=spans, **args)
+        else:
+            (row,) = await self.read("candidates_where", scope, **_filtered(wanted.filter), **args)
         return Candidates(
             rows=_unpack_rows(row),
             holding=row["holding"] or [0] * len(wanted.stems),
             hits=_unpack_numbers(row["hits"], 3),
             near=_unpack_places(row["places"]),
             sample=row["sample"] or [],
+            matching=None if wanted.filter.is_empty else row["matching"] or [],
         )
 
     async def facts_found(self, scope: Scope, where: RecallScope, wanted: FactQuery) -> list[FoundFact]:
@@ -142,6 +155,14 @@ class PostgresRecall(EnginePart, RankingStore):
         rows = await self.read("turns_numbered", scope, tids=list(tids))
         found = {row["tid"]: read_turn_json(from_json(row["turn"]), row["conversation"]) for row in rows}
         return {tid: found[tid] for tid in tids if tid in found}
+
+
+def _filtered(wanted: TurnFilter) -> dict[str, Any]:
+    return {
+        "filter": filter_json(wanted.metadata),
+        "wanted_roles": list_or_none(wanted.roles),
+        "wanted_actors": list_or_none(wanted.actors),
+    }
 
 
 def _unpack_pairs(packed: str) -> NDArray[np.int64]:

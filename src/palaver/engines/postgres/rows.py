@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from palaver.core.filters import Interval, TurnFilter
 from palaver.core.identity import from_json
 from palaver.core.turn_draft import TurnDraft, decode_content, preview, words
 from palaver.engines.file_passages import split_into_passages, stored_passages
-from palaver.engines.postgres.transports import Row, unhex
+from palaver.engines.postgres.transports import Json, Row, as_json, unhex
 from palaver.engines.rows import TurnRow, conversation_info, event_from_row
 from palaver.model import ConversationInfo, Event, Turn
 from palaver.ports.queries import AppendBatch
@@ -139,3 +140,19 @@ def title_words(title: str | None) -> tuple[int, str | None]:
 def _tsvector(stems: list[str]) -> tuple[int, str]:
     """Return the number of stems and their places in the notation of `tsvector`. A stem contains no quote."""
     return len(stems), " ".join([f"'{stem}':{place}" for place, stem in enumerate(stems, 1)])
+
+
+def filter_json(intervals: Sequence[Interval]) -> Json | None:
+    """Write the conditions on metadata for the functions that take a filter."""
+    return as_json([list(one) for one in intervals]) if intervals else None
+
+
+def filter_args(wanted: TurnFilter) -> dict[str, Any]:
+    """Write a filter as arguments."""
+    return {
+        "filter": filter_json(wanted.metadata),
+        "roles": list_or_none(wanted.roles),
+        "actors": list_or_none(wanted.actors),
+        "since": wanted.since,
+        "until": wanted.until,
+    }

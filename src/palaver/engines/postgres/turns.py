@@ -31,9 +31,11 @@ class PostgresTurns(EnginePart):
         return [rows.read_appended(row, draft, conversation) for row, draft in zip(found, batch.drafts, strict=True)]
 
     async def history(self, scope: Scope, conversation: str, query: HistoryQuery) -> list[Turn]:
+        filtered = {"filter": rows.filter_json(query.metadata)} if query.metadata else {}
         found = await self.read(
-            "history",
+            "history_where" if query.metadata else "history",
             scope,
+            **filtered,
             conversation=conversation,
             most=query.limit,
             before=query.before,

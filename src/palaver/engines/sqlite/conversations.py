@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterable
 
 from palaver.core.conversation_details import DETAIL_FIELDS, ConversationDetails, details_hash
 from palaver.core.derived_rows import PROOF
+from palaver.core.filters import TurnFilter
 from palaver.core.identity import canonical_json, genesis
 from palaver.engines.erasing import CODES, RESETTING
 from palaver.engines.rows import Row, TurnRow, conversation_info, scope_params
 from palaver.engines.sqlite.deletion import open_expired
 from palaver.engines.sqlite.details import add_participants, info
+from palaver.engines.sqlite.filters import filter_params, interval_params, json_or_none
 from palaver.engines.sqlite.large_deletions import hide_or_delete
 from palaver.engines.sqlite.open_conversation import MINUTE, NO_LIMIT, OpenConversation, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import index_title, tenant_word
-from palaver.engines.sqlite.transaction import Tx
+from palaver.engines.sqlite.transaction import SqlValue, Tx
 from palaver.engines.sqlite.unindexed import IndexState, scan
 from palaver.errors import ConversationBusy, ConversationNotFound
 from palaver.model import ConversationInfo, ConversationMatch, Scope, TurnMatch
@@ -93,9 +95,17 @@ def _create(tx: Tx, scope: Scope, spec: ConversationSpec) -> ConversationInfo:
 
 def conversations(tx: Tx, scope: Scope, listing: Listing) -> list[ConversationInfo]:
     updated, id = listing.before or (None, None)
+    sql, wanted = Q.list, listing.filter
+    params: dict[str, SqlValue] = {}
+    if wanted.metadata:
+        found = f"FROM ({Q.conversations_with}) f CROSS JOIN conversations c ON c.cid = f.cid"
+        sql, params = sql.replace("FROM conversations c", found, 1), interval_params(wanted.metadata)
     rows = tx.all(
-        Q.list,
+        sql,
         now=tx.now,
+        members=json_or_none(wanted.actors),
+        since=wanted.since,
+        until=wanted.until,
         owner=listing.owner,
         in_workspace=listing.workspace,
         agent=listing.agent,
@@ -104,6 +114,7 @@ def conversations(tx: Tx, scope: Scope, listing: Listing) -> list[ConversationIn
         before_minute=NO_LIMIT if updated is None else updated // MINUTE,
         limit=listing.limit,
         **scope_params(scope),
+        **params,
     )
     return [conversation_info(row) for row in rows]
 
@@ -147,7 +158,10 @@ def _passages(tx: Tx, scope: Scope, query: SearchQuery, where: str, joiner: str)
     if query.prefix:
         words[-1] = f'({words[-1]} OR "{query.prefix}" *)'
     match = f"({where}) AND terms : ({joiner.join(words)})"
-    return tx.all(Q.search, match=match, now=tx.now, limit=CANDIDATES, **scope_params(scope))
+    params = {"match": match, "now": tx.now, "limit": CANDIDATES, **scope_params(scope)}
+    if query.filter.is_empty:
+        return tx.all(Q.search, **params)
+    return tx.all(Q.search_filtered, **params, **filter_params(query.filter))
 
 
 def _unindexed(
@@ -161,7 +175,13 @@ def _unindexed(
         last = final in there or bool(query.prefix and any(term.startswith(query.prefix) for term in there))
         if wanted([last, *(stem in there for stem in others)]):
             found.append((passage.cid, passage.tid))
-    return found
+    return found if query.filter.is_empty else _only_fitting(tx, found, query.filter)
+
+
+def _only_fitting(tx: Tx, rows: list[Row], wanted: TurnFilter) -> list[Row]:
+    tids = canonical_json([tid for _, tid in rows])
+    fitting = {tid for (tid,) in tx.all(Q.fitting_turns, tids=tids, **filter_params(wanted))}
+    return [row for row in rows if row[1] in fitting]
 
 
 def _match(tx: Tx, tid: int, query: SearchQuery) -> TurnMatch:

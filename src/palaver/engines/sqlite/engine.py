@@ -15,6 +15,7 @@ import apsw
 
 from palaver.core.budgets import Amounts
 from palaver.core.concurrency import run_uncancelled
+from palaver.core.filters import Interval
 from palaver.core.identity import micros, moment
 from palaver.engines.file_passages import split_into_passages
 from palaver.engines.sqlite import (
@@ -576,6 +577,9 @@ class SQLiteEngine:
     async def postings(self, scope: Scope, where: RecallScope, stems: Sequence[str], limit: int) -> dict[str, Postings]:
         return await self._search(lambda tx, state: recall.postings(tx, scope, where, stems, limit, state))
 
+    async def turns_where(self, scope: Scope, where: RecallScope, metadata: Sequence[Interval]) -> Sequence[int]:
+        return await self.readers.run(recall.turns_where, scope, where, metadata)
+
     async def vectors(
         self, scope: Scope, where: RecallScope, model: str, known: dict[int, tuple[int, ...]]
     ) -> list[VectorRows]:
@@ -815,5 +819,5 @@ def _is_brief(batch: AppendBatch) -> bool:
 
 def _is_brief_history(query: HistoryQuery) -> bool:
     """True if the query reads few rows, and returns all that it reads."""
-    filters = (query.since, query.until, query.participants, query.roles)
+    filters = (query.since, query.until, query.participants, query.roles, query.metadata or None)
     return query.limit <= BRIEF_HISTORY_TURNS and not query.include_superseded and all(one is None for one in filters)

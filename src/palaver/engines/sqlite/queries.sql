@@ -60,6 +60,10 @@ WHERE {visible} AND {is_thread}
   AND (:owner IS NULL OR c.owner = :owner)
   AND (:in_workspace IS NULL OR c.workspace = :in_workspace)
   AND (:agent IS NULL OR c.agent = :agent)
+  AND (:since IS NULL OR (c.updated >= :since AND c.minute >= :since / 60000000))
+  AND (:until IS NULL OR (c.updated < :until AND c.minute <= :until / 60000000))
+  AND (:members IS NULL OR c.owner IN (SELECT value FROM json_each(:members)) OR EXISTS (
+    SELECT 1 FROM participants p WHERE p.cid = c.cid AND p.actor IN (SELECT value FROM json_each(:members))))
   AND (:before_updated IS NULL OR c.updated < :before_updated OR (c.updated = :before_updated AND c.id < :before_id))
   AND c.minute <= :before_minute
 ORDER BY c.minute DESC, c.updated DESC, c.id DESC LIMIT :limit
@@ -179,6 +183,49 @@ ORDER BY t.seq LIMIT :limit
 (:since IS NULL OR t.created >= :since) AND (:until IS NULL OR t.created < :until)
 AND (:roles IS NULL OR t.role IN (SELECT value FROM json_each(:roles)))
 AND (:actors IS NULL OR t.actor IN (SELECT value FROM json_each(:actors)))
+
+-- intervals: the intervals of values that a filter on metadata looks for, from JSON (core/filters.py). Numbers sort before
+-- texts, and texts before the bytes of booleans
+SELECT j.value ->> 0 AS n, j.value ->> 1 AS key,
+  CASE j.value ->> 2 WHEN 'bool' THEN iif(j.value ->> 3, x'01', x'00') WHEN 'text' THEN coalesce(j.value ->> 3, '')
+    ELSE coalesce(j.value ->> 3, -9e999) END AS low,
+  CASE j.value ->> 2 WHEN 'bool' THEN iif(j.value ->> 4, x'01', x'00') WHEN 'text' THEN coalesce(j.value ->> 4, x'')
+    ELSE coalesce(j.value ->> 4, 9e999) END AS high,
+  j.value ->> 5 AS low_open, j.value ->> 6 AS high_open
+FROM json_each(:intervals) j
+
+-- is_inside: whether a value of metadata lies in an interval
+m.key = i.key AND m.value >= i.low AND m.value <= i.high
+AND (i.low_open = 0 OR m.value > i.low) AND (i.high_open = 0 OR m.value < i.high)
+
+-- turns_with: find the turns of a conversation whose metadata meets all conditions; CROSS JOIN fixes the order
+SELECT m.tid FROM ({intervals}) i CROSS JOIN turn_metadata m ON m.cid = :cid AND {is_inside}
+GROUP BY m.tid HAVING count(DISTINCT i.n) = :conditions
+
+-- conversations_with: find the conversations whose own metadata meets all conditions
+SELECT m.cid FROM ({intervals}) i CROSS JOIN conversation_metadata m ON m.tenant = :tenant AND {is_inside}
+GROUP BY m.cid HAVING count(DISTINCT i.n) = :conditions
+
+-- turns_where: find the turns that a recall looks at and whose metadata meets all conditions, as one list
+SELECT group_concat(tid) FROM (
+  SELECT m.tid FROM conversations c CROSS JOIN ({intervals}) i CROSS JOIN turn_metadata m ON m.cid = c.cid AND {is_inside}
+  WHERE {where} GROUP BY m.tid HAVING count(DISTINCT i.n) = :conditions
+)
+
+-- turn_filter: the conditions of a search on a turn
+{history_filter} AND (:conditions = 0 OR :conditions = (
+  SELECT count(DISTINCT i.n) FROM ({intervals}) i CROSS JOIN turn_metadata m ON m.tid = t.tid AND {is_inside}))
+
+-- search_filtered: find matching passages of turns that meet a filter, newest first; titles are left out
+SELECT p.cid, p.tid FROM text_index x
+JOIN passages p ON p.pid = x.rowid
+JOIN conversations c ON c.cid = p.cid
+JOIN turns t ON t.tid = p.tid
+WHERE x.text_index MATCH :match AND {visible} AND t.active = 1 AND {turn_filter}
+ORDER BY x.rowid DESC LIMIT :limit
+
+-- fitting_turns: find the turns of a list that meet a filter
+SELECT t.tid FROM json_each(:tids) j CROSS JOIN turns t ON t.tid = j.value WHERE {turn_filter}
 
 -- open_stream: insert the lease of a pending turn
 INSERT INTO streams (tid, cid, lease_until, length) VALUES (:tid, :cid, :lease_until, :length)

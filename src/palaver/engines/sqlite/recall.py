@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from palaver.core.filters import Interval
 from palaver.core.identity import canonical_json
 from palaver.engines.rows import Row, TurnRow, scope_params
 from palaver.engines.sqlite.derived_rows import BROKEN_PAGES, read_derived
+from palaver.engines.sqlite.filters import interval_params
 from palaver.engines.sqlite.open_conversation import NO_LIMIT, require_cid
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.text_index import owner_word, tenant_word
@@ -86,6 +88,13 @@ def postings(
         )
         found[stem] = Postings(*arrays)
     return found
+
+
+def turns_where(tx: Tx, scope: Scope, where: RecallScope, metadata: Sequence[Interval]) -> list[int]:
+    """Find the turns whose metadata meets all conditions, by their row numbers."""
+    params = {**_params(tx, scope, where), **interval_params(metadata)}
+    listed = tx.all(Q.turns_where, **params)[0][0]
+    return [int(tid) for tid in listed.split(",")] if listed else []
 
 
 def _indexed_postings(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from msgspec import structs
 
 from palaver.core.branches import switch as switch_branch
-from palaver.core.identity import canonical_json, stamped_seq
+from palaver.core.identity import stamped_seq
 from palaver.core.turn_draft import TurnDraft, content_hash, is_same_request, with_stored_key
 from palaver.engines.rows import TurnRow, tree_node
 from palaver.engines.sqlite import memory_invalidation
+from palaver.engines.sqlite.filters import interval_params, json_or_none
 from palaver.engines.sqlite.open_conversation import (
     NO_LIMIT,
     OpenConversation,
@@ -17,7 +18,7 @@ from palaver.engines.sqlite.open_conversation import (
     turn_row,
 )
 from palaver.engines.sqlite.queries import Q
-from palaver.engines.sqlite.transaction import Tx
+from palaver.engines.sqlite.transaction import SqlValue, Tx
 from palaver.errors import AppendConflict, IdempotencyConflict, TurnGone, TurnNotFound, TurnSuperseded
 from palaver.model import Branch, Scope, Turn
 from palaver.ports.queries import AppendBatch, HistoryQuery
@@ -159,20 +160,24 @@ def abort(conv: OpenConversation, row: TurnRow) -> None:
 def history(tx: Tx, scope: Scope, conversation: str, query: HistoryQuery) -> list[Turn]:
     cid = require_cid(tx, scope, conversation)
     which = int(query.include_superseded)  # a cursor is a position in the view, or a seq among all turns
-    values = {
+    values: dict[str, SqlValue] = {
         "cid": cid,
         "before": NO_LIMIT if query.before is None else _cursor(tx, cid, query.before)[which],
         "after": -1 if query.after is None else _cursor(tx, cid, query.after)[which],
         "since": query.since,
         "until": query.until,
-        "roles": None if query.roles is None else canonical_json(query.roles),
-        "actors": None if query.participants is None else canonical_json(query.participants),
+        "roles": json_or_none(query.roles),
+        "actors": json_or_none(query.participants),
         "limit": query.limit,
     }
     # With only `after`, the turns that follow it; otherwise the latest.
     forwards = query.after is not None and query.before is None
     name = ("history_all" if query.include_superseded else "history_active") + ("_forwards" if forwards else "")
-    rows = tx.all(getattr(Q, name), **values)
+    sql = getattr(Q, name)
+    if query.metadata:
+        sql = sql.replace("FROM turns t", f"FROM ({Q.turns_with}) f CROSS JOIN turns t ON t.tid = f.tid", 1)
+        values |= interval_params(query.metadata)
+    rows = tx.all(sql, **values)
     if not forwards:
         rows.reverse()
     return [TurnRow(*row).turn(conversation) for row in rows]

@@ -1,7 +1,8 @@
 """Storing what another product exported: branches as branches, files as attachments, each message once.
 
 Every turn has an idempotency key made from the format and its id there, so that an import that was interrupted, or is
-run again, adds what is missing and nothing else. Turns that were forgotten here since do not come back.
+run again, adds what is missing and nothing else. Turns and conversations that were forgotten here since do not come
+back.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from palaver.core.validation import MAX_ATTACHMENTS, MAX_NAME, MAX_TITLE
 from palaver.errors import ConversationGone, IdempotencyConflict, InvalidInput, PalaverError, TurnGone
 from palaver.interchange.exports.formats import Export
 from palaver.interchange.exports.values import Entry, ExportedConversation, ExportedFile, ExportedTurn
+from palaver.interchange.ledger import FORGOTTEN_WHOLE, ImportLedger
 from palaver.model import Attachment
 
 BATCH = 500
@@ -57,14 +59,23 @@ class ImportReport:
 
 
 async def import_export(
-    store: Store, export: Export, advance: Advance = lambda _: None, owner: str | None = None
+    store: Store,
+    export: Export,
+    advance: Advance = lambda _: None,
+    owner: str | None = None,
+    *,
+    restore_forgotten: bool = False,
 ) -> ImportReport:
-    """Store every conversation of an export, those that were changed last at the end, so that they are listed first."""
+    """Store every conversation of an export, those that were changed last at the end, so that they are listed first.
+
+    A conversation that an earlier import stored and that was forgotten since is left out, unless `restore_forgotten`.
+    """
+    ledger = ImportLedger(store, restore_forgotten=restore_forgotten)
     report = ImportReport(export.format.NAME)
     # In a thread: a large export takes seconds to read, and a server has other callers.
     entries = await asyncio.to_thread(lambda: sorted(export.format.read(export.source, advance), key=_updated))
     for entry in entries:
-        await _import_entry(store, entry, report, owner)
+        await _import_entry(store, entry, report, owner, ledger)
     return report
 
 
@@ -72,7 +83,9 @@ def _updated(entry: Entry) -> Any:
     return entry.updated
 
 
-async def _import_entry(store: Store, entry: Entry, report: ImportReport, owner: str | None) -> None:
+async def _import_entry(
+    store: Store, entry: Entry, report: ImportReport, owner: str | None, ledger: ImportLedger
+) -> None:
     report.conversations += 1
     try:
         found = entry.load()
@@ -89,6 +102,10 @@ async def _import_entry(store: Store, entry: Entry, report: ImportReport, owner:
         report.first.setdefault(reason, found.id)
     if not found.turns:
         return
+    if await ledger.is_forgotten(report.format, found.id, owner):
+        for turn in found.turns:
+            report.leave_out(FORGOTTEN_WHOLE, f"{found.id} {turn.id}")
+        return
     try:
         talk = await store.conversation(
             f"{report.format}/{found.id}"[:MAX_NAME], owner=owner, **_details(report, found)
@@ -97,6 +114,7 @@ async def _import_entry(store: Store, entry: Entry, report: ImportReport, owner:
         for turn in found.turns:
             report.leave_out(f"its conversation cannot be stored: {problem}", f"{found.id} {turn.id}")
         return
+    await ledger.note(report.format, found.id, owner, talk.id)
     await _ConversationImport(store, talk, found, report).run()
 
 

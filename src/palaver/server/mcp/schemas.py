@@ -26,6 +26,13 @@ NoteList = Literal[
 assert set(NoteList.__args__) == set(MEMORY_LISTS) - {"instructions"}  # type: ignore[attr-defined]
 
 
+Filter = Field(
+    None,
+    description='Only turns that meet all conditions: {"metadata": {"topic": "billing", "priority": {"gte": 3}}, '
+    '"actor": "ada", "role": "user"}. Of metadata: a value, {"in": […]}, or gt, gte, lt, lte.',
+)
+
+
 class Arguments(BaseModel):
     """Arguments of a tool. Unknown ones are rejected, so that a typo is not ignored."""
 
@@ -44,6 +51,7 @@ class Recall(Arguments):
     token_budget: Budget = 2_000
     since: datetime | None = Field(None, description="Only what was said at this time or later (ISO 8601).")
     until: datetime | None = Field(None, description="Only what was said before this time (ISO 8601).")
+    where: dict[str, Any] | None = Filter
 
 
 class Remember(Arguments):
@@ -91,6 +99,7 @@ class SearchConversations(Arguments):
     query: str = Field(min_length=1, max_length=1_000, description="Words. The last one may be a prefix.")
     limit: int = Field(10, ge=1, le=50, description="The maximum number of conversations.")
     token_budget: Budget = 2_000
+    where: dict[str, Any] | None = Filter
 
 
 class Append(Arguments):
@@ -111,6 +120,7 @@ class History(Arguments):
         None, description="Only turns before the turn with this id: `older` of an earlier result."
     )
     token_budget: Budget = 4_000
+    where: dict[str, Any] | None = Filter
 
 
 class BuildContext(Arguments):

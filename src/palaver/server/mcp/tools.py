@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 
@@ -18,6 +18,7 @@ from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import components_of, counter_of, generation_of
 from palaver.conversations.note_files import NoteFiles
 from palaver.conversations.store import Store
+from palaver.core.filters import Where
 from palaver.core.identity import is_id
 from palaver.core.quotes import BY_MCP, MCP_MARK, THROUGH_MCP
 from palaver.core.rights import may_act_for, require_right
@@ -98,7 +99,9 @@ def fit_recalled(hits: model.Results[schemas.Hit], budget: int, count: Counter) 
 async def _search_memory(store: Store, given: schemas.Recall) -> model.Results[schemas.Hit]:
     if given.conversation is not None:
         talk = await find_conversation(store, given.conversation)
-        hits = await talk.recall(given.query, given.limit, since=given.since, until=given.until)
+        hits = await talk.recall(
+            given.query, given.limit, since=given.since, until=given.until, where=_where(given.where)
+        )
         return model.Results.of([_describe_hit(talk.id, one) for one in hits], hits.empty)
     page = await store.conversations(limit=1)
     if not page.items:
@@ -106,9 +109,19 @@ async def _search_memory(store: Store, given: schemas.Recall) -> model.Results[s
     # With scope tenant, any conversation will do. Without facts: a fact does not name its conversation, its turn does.
     anywhere = await store.get(page.items[0].id)
     hits = await anywhere.recall(
-        given.query, given.limit, scope="tenant", since=given.since, until=given.until, include_facts=False
+        given.query,
+        given.limit,
+        scope="tenant",
+        since=given.since,
+        until=given.until,
+        include_facts=False,
+        where=_where(given.where),
     )
     return model.Results.of([_describe_hit("", one) for one in hits], hits.empty)
+
+
+def _where(given: Mapping[str, Any] | None) -> Where | None:
+    return cast("Where | None", given)  # the store checks it
 
 
 def _describe_hit(conversation: str, hit: model.RecallHit) -> schemas.Hit:
@@ -127,7 +140,7 @@ def _describe_hit(conversation: str, hit: model.RecallHit) -> schemas.Hit:
 
 async def search_conversations(store: Store, given: schemas.SearchConversations) -> ToolAnswer:
     """Find conversations by words in their title or text, for example to get the id of one."""
-    results = await store.search(given.query, limit=given.limit)
+    results = await store.search(given.query, limit=given.limit, where=_where(given.where))
     matches = [match for one in results for match in _describe_matches(one)]
 
     def render(some: Sequence[schemas.Match], tokens: int = given.token_budget) -> ToolAnswer:
@@ -171,7 +184,7 @@ def _attribute(one: schemas.Match) -> str:
 async def history(store: Store, given: schemas.History) -> ToolAnswer:
     """Read the latest turns of a conversation, oldest first; `older` in the result leads to the ones before."""
     talk = await find_conversation(store, given.conversation)
-    turns: list[model.Turn] = await talk.history(given.limit + 1, before=given.before)
+    turns: list[model.Turn] = await talk.history(given.limit + 1, before=given.before, where=_where(given.where))
     newest_first = [schemas.passage_of(turn, turn_text(turn)) for turn in reversed(turns)][: given.limit]
     count, info = counter_of(store), talk.info
 

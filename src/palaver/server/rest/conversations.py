@@ -10,6 +10,7 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from palaver.conversations.internals import clock_of
+from palaver.core.filters import read_where
 from palaver.core.pagination import group_by_date
 from palaver.errors import InvalidInput, UpdateConflict
 from palaver.memory.settings import describe_misplaced, misplaced
@@ -62,6 +63,7 @@ async def list_conversations(
     ] = "talk",
     limit: Limit = 50,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
+    where: schemas.WhereText = None,
     group: Literal["date"] | None = None,
     timezone: Annotated[str, Query(max_length=64, description="For the groups: an IANA name.")] = "UTC",
 ) -> Response:
@@ -73,6 +75,7 @@ async def list_conversations(
         kind=None if kind == "all" else kind,
         limit=limit,
         cursor=cursor,
+        where=read_where(where),
     )
     groups = None
     if group is not None:
@@ -109,9 +112,10 @@ async def search_conversations(
     store: StoreDep,
     q: Annotated[str, Query(max_length=1_000, description="The last word may be a prefix.")],
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    where: schemas.WhereText = None,
 ) -> Response:
-    """Find conversations with these words in their title or text."""
-    return reply_results(await store.search(q, limit=limit), wire.found)
+    """Find conversations with these words in their title or text; with `where`, in turns that meet its conditions."""
+    return reply_results(await store.search(q, limit=limit, where=read_where(where)), wire.found)
 
 
 async def get_conversation(talk: ConversationDep, if_none_match: IfNoneMatch = None) -> Response:

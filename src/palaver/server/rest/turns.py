@@ -8,6 +8,7 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from palaver.conversations.conversation import Conversation
+from palaver.core.filters import read_where
 from palaver.core.rights import actor_of_edit
 from palaver.core.turn_options import TurnInput
 from palaver.errors import AppendConflict, InvalidInput
@@ -95,6 +96,7 @@ async def list_turns(
     include_summaries: bool = False,
     participant: Names = None,
     role: Roles = None,
+    where: schemas.WhereText = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """List the latest turns of the active view, oldest first. `older` and `newer` lead to the pages around it.
@@ -112,6 +114,7 @@ async def list_turns(
         include_summaries=include_summaries,
         participants=participant,
         roles=role,
+        where=read_where(where),
     )
     turns = [one for one in found if isinstance(one, Turn)]
     more = len(turns) > limit
@@ -125,7 +128,8 @@ async def list_turns(
     newer = page_path(request, after=turns[-1].id, before=None) if turns and ((more and after) or before) else None
     if more and after is None:
         older = page_path(request, before=turns[0].id)
-    is_newest = newer is None and until is None and participant is None and role is None and not include_superseded
+    filtered = any(one is not None for one in (until, participant, role, where))
+    is_newest = newer is None and not filtered and not include_superseded
     if is_newest:
         found = [*found, *await _interrupted_answers(talk, turns)]
     body = {
@@ -177,10 +181,13 @@ async def list_branches(talk: ConversationDep, turn: Cursor = None) -> Response:
 
 
 async def search_turns(
-    talk: ConversationDep, q: Annotated[str, Query(max_length=1_000)], limit: Annotated[int, Query(ge=1, le=100)] = 10
+    talk: ConversationDep,
+    q: Annotated[str, Query(max_length=1_000)],
+    limit: Annotated[int, Query(ge=1, le=100)] = 10,
+    where: schemas.WhereText = None,
 ) -> Response:
     """Find turns that contain words of `q`."""
-    return reply_results(await talk.search(q, limit), wire.match)
+    return reply_results(await talk.search(q, limit, where=read_where(where)), wire.match)
 
 
 def find_question(turns: list[Turn], answer: Turn) -> Turn:

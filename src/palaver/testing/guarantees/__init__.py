@@ -5,7 +5,7 @@ from importlib import import_module
 TOPICS = (
     "conversations", "turns", "history", "branches", "streams", "log", "proof", "deletion", "erasing", "scopes",
     "attachments", "search", "subjects", "export_import", "bad_input", "generate", "server_support",
-    "state",
+    "state", "filters",
 )  # fmt: skip
 
 

@@ -162,3 +162,15 @@ async def work_that_waits_is_counted_and_so_is_how_long_it_has(db: Database) -> 
         assert (await engine_of(store).health()).lag < 10, "it goes to the end of the queue"
         await store.settle()
         assert (await engine_of(store).health()).waiting == 0
+
+
+@guarantee
+async def a_key_sees_what_it_owns(db: Database) -> None:
+    """A key without a user sees the conversations of its tenant, its own included; `own` without a user is refused."""
+    async with db.open(tenant="acme") as store:
+        _, key = await create_key(store, "backend")
+        assert key.scope.visibility == "tenant"
+        async with refused(InvalidInput, field="visibility"):
+            await create_key(store, "nobody", visibility="own")
+        talk = await store.scoped(key.scope).conversation("k")
+        assert [one.id for one in (await store.scoped(key.scope).conversations()).items] == [talk.id]

@@ -75,6 +75,9 @@ BEGIN
     genesis(c.id), c.salt, details_hash(c), c.created, c.updated, c.updated / 60000000)
   RETURNING * INTO c;
   PERFORM index_title(c, words, size);
+  IF c.metadata IS NOT NULL THEN
+    PERFORM index_details(c.tenant, c.cid, c.metadata);
+  END IF;
   c := log(me, c, 'create', payload => '{"proof": 1}', content_hash => c.content_hash);
   PERFORM save(c);
   RETURN c;
@@ -134,6 +137,9 @@ BEGIN
     settings = c.settings, ttl = c.ttl, compact_turns = c.compact_turns, compact_tokens = c.compact_tokens,
     salt = c.salt, content_hash = c.content_hash
   WHERE o.tenant = c.tenant AND o.cid = c.cid;
+  IF 'metadata' = ANY (fields) THEN
+    PERFORM index_details(c.tenant, c.cid, c.metadata);
+  END IF;
   c.updated := tick(me, c);
   c := log(me, c, 'update', payload => jsonb_build_object('fields', (SELECT array_agg(f ORDER BY f COLLATE "C")
     FROM unnest(fields) AS f)), content_hash => c.content_hash);

@@ -42,6 +42,7 @@ BEGIN
   ) UPDATE conversations o SET passage_count = o.passage_count - g.passages, passage_terms = o.passage_terms - g.terms
     FROM (SELECT count(*) AS passages, coalesce(sum(size), 0) AS terms FROM gone) g
     WHERE o.tenant = t.tenant AND o.cid = t.cid AND g.passages > 0;
+  DELETE FROM turn_metadata m WHERE m.tenant = t.tenant AND m.tid = t.tid;
   PERFORM drop_meaning(t);
   PERFORM doom(t.tenant, t.cid, t.tid);
 END $$;
@@ -247,6 +248,8 @@ BEGIN
   PERFORM emptied(c);
   PERFORM doom(c.tenant, c.cid, NULL);
   DELETE FROM passages o WHERE o.tenant = c.tenant AND o.cid = c.cid;
+  DELETE FROM turn_metadata o WHERE o.tenant = c.tenant AND o.cid = c.cid;
+  DELETE FROM conversation_metadata o WHERE o.tenant = c.tenant AND o.cid = c.cid;
   DELETE FROM streams o WHERE o.tenant = c.tenant AND o.cid = c.cid;
   DELETE FROM answer_places o WHERE o.tenant = c.tenant AND o.cid = c.cid;
   DELETE FROM turns o WHERE o.tenant = c.tenant AND o.cid = c.cid;
@@ -291,6 +294,7 @@ BEGIN
   END LOOP;
   DELETE FROM attachments a WHERE a.tenant = c.tenant AND a.cid = c.cid AND a.tid = ANY (tids);
   DELETE FROM passages p WHERE p.tenant = c.tenant AND p.cid = c.cid AND p.tid = ANY (tids);
+  DELETE FROM turn_metadata m WHERE m.tenant = c.tenant AND m.tid = ANY (tids);
   DELETE FROM embeddings e WHERE e.tenant = c.tenant AND e.tid = ANY (tids);
   DELETE FROM marks m WHERE m.tenant = c.tenant AND m.tid = ANY (tids);
   DELETE FROM streams s WHERE s.tenant = c.tenant AND s.tid = ANY (tids);

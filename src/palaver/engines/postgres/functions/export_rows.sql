@@ -292,6 +292,9 @@ BEGIN
     c.compact_turns, c.compact_tokens)
   RETURNING * INTO c;
   PERFORM index_title(c, words, size);
+  IF c.metadata IS NOT NULL THEN
+    PERFORM index_details(c.tenant, c.cid, c.metadata);
+  END IF;
   PERFORM restore_rows(me, c, records);
   PERFORM restored(me, c);
   RETURN NEXT find(me, c.id);

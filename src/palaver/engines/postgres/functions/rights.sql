@@ -3,11 +3,12 @@
 -- application's worker, which sees all tenants but no content; a caller with a token needs `read` there.
 CREATE OR REPLACE VIEW palaver.function_rights AS
 SELECT f.name AS function, r.rights FROM (VALUES
-  ('read', 'attachment attachment_records attachments branches candidates context_reading conversation conversations count_calls counter_bound derived_records
+  ('read', 'attachment attachment_records attachments branches candidates candidates_where context_reading conversation conversations conversations_where
+    count_calls counter_bound derived_records
     embedding_backlog event_records events fact_records fact_vectors facts find_damage
     facts_to_embed facts_where file_quotes file_text
-    find_conversation health history item_words items items_of_author kept_aside kept_file matches matching_facts mismatched_rows missing_passages nearest next_job postings profile read_context reading recall_size requests seals
-    search signed_in signed_in_scope some_vectors span speakers stats summaries tips to_embed to_index turn turn_records turns_numbered uncovered
+    find_conversation health history history_where item_words items items_of_author kept_aside kept_file matches matches_where matching_facts mismatched_rows missing_passages nearest next_job postings profile read_context reading recall_size requests seals
+    search search_where signed_in signed_in_scope some_vectors span speakers stats summaries tips to_embed to_index turn turn_records turns_numbered turns_where uncovered
     unindexed unread_files unsummarised usage vectors waiting_here whole whole_with_derived working_memory_records'),
   ('write', 'add_job announce append append_together attach blobs_deleted claim_job doomed_blobs drop_fact drop_items
     drop_loose_files drop_other_vectors drop_summary drop_vectors embed_again expire expire_slice finish_job finish_slice

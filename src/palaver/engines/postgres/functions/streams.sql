@@ -162,6 +162,9 @@ BEGIN
     completion_tokens = t.completion_tokens, token_count = t.token_count, model = t.model, adapter = t.adapter,
     finish_reason = t.finish_reason, metadata = t.metadata, preview = t.preview, content_hash = t.content_hash
   WHERE o.tenant = t.tenant AND o.tid = t.tid;
+  IF t.metadata IS NOT NULL THEN
+    PERFORM index_metadata(t.tenant, t.cid, t.tid, t.metadata);
+  END IF;
   PERFORM index_turn(t, words);
   passages := jsonb_array_length(words);
   DELETE FROM streams s WHERE s.tenant = t.tenant AND s.tid = t.tid;

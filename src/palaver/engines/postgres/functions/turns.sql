@@ -72,6 +72,9 @@ BEGIN
     t.role, t.actor, t.parent, t.slot, t.superseded_by, t.content, t.tool_calls, t.tool_results, t.attachments,
     t.sources, t.prompt_tokens, t.completion_tokens, t.model, t.adapter, t.finish_reason, t.metadata,
     t.idempotency_key, t.preview, t.salt, t.content_hash);
+  IF t.metadata IS NOT NULL THEN
+    PERFORM index_metadata(t.tenant, t.cid, t.tid, t.metadata);
+  END IF;
 END $$;
 
 -- store_turn: insert one turn at its place, with its index entries, and return it. The caller logs the event
@@ -239,6 +242,9 @@ BEGIN
         t.idempotency_key, t.preview, t.salt, t.content_hash);
       IF t.attachments IS NOT NULL THEN
         PERFORM bind_files(t, me.now);
+      END IF;
+      IF t.metadata IS NOT NULL THEN
+        PERFORM index_metadata(t.tenant, t.cid, t.tid, t.metadata);
       END IF;
       words := draft -> 'words';
       IF (CASE jsonb_typeof(words) WHEN 'array' THEN jsonb_array_length(words) = 1 AND words -> 0 ->> 0 ~ '^[0-9]{1,7}$'

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
 from palaver.core.validation import MAX_NAME
@@ -41,6 +42,24 @@ def _refuse_numbers(value: object) -> object:
 
 
 Moment = Annotated[datetime, BeforeValidator(_refuse_numbers)]
+
+
+Where = Annotated[
+    Json,
+    Field(
+        max_length=10,
+        json_schema_extra={"examples": [{"metadata": {"topic": "billing", "priority": {"gte": 3}}, "role": "user"}]},
+    ),
+]
+WhereText = Annotated[
+    str | None,
+    Query(
+        max_length=20_000,
+        description='A filter as JSON, such as {"metadata": {"topic": "billing", "priority": {"gte": 3}}, "role": '
+        '"user"}. Conditions: `metadata`, `actor`, `role`, `since`, `until`. Of metadata: a value, {"in": […]}, or a '
+        "range with gt, gte, lt and lte.",
+    ),
+]
 
 
 class RequestBody(BaseModel):

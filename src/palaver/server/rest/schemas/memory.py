@@ -23,6 +23,7 @@ from palaver.server.rest.schemas.base import (
     Positive,
     RequestBody,
     ResponseBody,
+    Where,
     examples,
     mirrors,
 )
@@ -42,6 +43,7 @@ class RecallQuery(RequestBody):
     since: Moment | None = None
     until: Moment | None = None
     include_facts: Flag = True
+    where: Where | None = Field(None, description="Only turns that meet all of these conditions.")
 
 
 @mirrors(model.Fact)
