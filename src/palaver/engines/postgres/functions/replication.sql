@@ -133,7 +133,7 @@ BEGIN
     content_hash = n.content_hash, created = n.created, updated = n.updated, minute = n.minute,
     compact_turns = n.compact_turns, compact_tokens = n.compact_tokens
   WHERE o.tenant = c.tenant AND o.cid = c.cid RETURNING * INTO c;
-  PERFORM index_title(c, words, size);
+  PERFORM index_title(c, words, size), index_details(c.tenant, c.cid, c.metadata);
   PERFORM restore_rows(me, c, records);
   PERFORM restored(me, c);
   DELETE FROM doomed_blobs b WHERE b.tenant = c.tenant AND b.path IN (
