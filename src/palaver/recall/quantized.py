@@ -25,7 +25,7 @@ class QuantizedVectors:
 
     codes: NDArray[np.int8]
     scales: Floats
-    bits: NDArray[np.uint64]
+    bits: NDArray[np.uint64]  # a row for each 64 dimensions
     centre: Floats
 
     @classmethod
@@ -34,7 +34,7 @@ class QuantizedVectors:
         centre = vectors.mean(axis=0)
         parts = [_encode(vectors[at : at + CHUNK], centre) for at in range(0, len(vectors), CHUNK)]
         codes, scales, bits = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return cls(codes, scales, bits, centre)
+        return cls(codes, scales, np.ascontiguousarray(bits.T), centre)
 
     def __len__(self) -> int:
         return len(self.scales)
@@ -48,13 +48,18 @@ class QuantizedVectors:
         decoded: Floats = self.codes[rows].astype(np.float32) * self.scales[rows][:, None]
         return decoded
 
+    def keep(self, rows: NDArray[np.bool_]) -> QuantizedVectors:
+        """Return the vectors of these rows."""
+        return QuantizedVectors(self.codes[rows], self.scales[rows], self.bits[:, rows], self.centre)
+
     def compare(self, question: Floats) -> Floats:
         """Return the inner product with each vector: exact for the nearest, an estimate for the others."""
+        if not len(self):
+            return np.zeros(0, np.float32)
         distance = _count_differences(self.bits, _bits((question - _along(question, self.centre))[None, :])[0])
         products: Floats = _estimate(distance, len(question))
-        few = min(max(RESCORED, int(len(self) * RESCORED_SHARE)), len(self))
-        nearest = np.argpartition(distance, few - 1)[:few]
-        exact = self.decode(nearest) @ question
+        nearest = _smallest(distance, max(RESCORED, int(len(self) * RESCORED_SHARE)))
+        exact = (self.codes[nearest].astype(np.float32) @ question) * self.scales[nearest]
         # The estimates are brought to the scale of the exact values, and stay below the nearest ones.
         level = float(np.median(exact) - np.median(products[nearest]))
         products += np.float32(level)
@@ -82,15 +87,21 @@ def _bits(vectors: Floats) -> NDArray[np.uint64]:
 
 
 def _count_differences(bits: NDArray[np.uint64], asked: NDArray[np.uint64]) -> NDArray[np.uint16]:
-    """Return the Hamming distance of each row; word by word, so that little memory is needed."""
-    total = np.zeros(len(bits), np.uint16)
-    for word in range(bits.shape[1]):
-        different = bits[:, word] ^ asked[word]
+    """Return the Hamming distance of each vector; word by word, so that little memory is needed."""
+    total = np.zeros(bits.shape[1], np.uint16)
+    for words, word in zip(bits, asked, strict=True):
+        different = words ^ word
         if hasattr(np, "bitwise_count"):  # from numpy 2 on
             total += np.bitwise_count(different)
         else:
             total += _POPCOUNT[different.view(np.uint8).reshape(-1, 8)].sum(axis=1, dtype=np.uint16)
     return total
+
+
+def _smallest(distance: NDArray[np.uint16], few: int) -> NDArray[np.int64]:
+    """Return the places of the smallest distances: `few`, and all others that are as small as the last of them."""
+    up_to = int(np.bincount(distance).cumsum().searchsorted(min(few, len(distance))))
+    return np.flatnonzero(distance <= up_to)
 
 
 def _estimate(distance: NDArray[np.uint16], dimensions: int) -> Floats:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from palaver.core.bounded_dict import BoundedDict
 from palaver.core.filters import NO_FILTER, TurnFilter
@@ -21,7 +21,7 @@ from palaver.ports.clock import Clock
 from palaver.ports.engine import RecallStore
 from palaver.ports.models import Embedder
 from palaver.ports.ranking import RankingStore
-from palaver.ports.recall import CandidateQuery, FactQuery, Nearest, RecallScope, RecallSize
+from palaver.ports.recall import CandidateQuery, FactQuery, Nearest, RecallScope, RecallSize, VectorRows
 from palaver.recall.languages import NAMES, recognise
 from palaver.recall.terms import MAX_QUERY, terms
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # numpy is imported when something is recalled, not when a st
     from palaver.recall.scope_ranking import ScoredScope
     from palaver.recall.scoring import Floats, Lexical
     from palaver.recall.turn_arrays import IndexedProfile
-    from palaver.recall.vectors import ConversationVectors, Nearness, VectorSample
+    from palaver.recall.vectors import ConversationVectors, Nearness, PooledVectors, VectorSample
 
 SIZE_AGE = timedelta(minutes=1)  # the size of a scope is read again after this time
 GROWTH = 1.25  # a sample of vectors is read again when the scope has grown by a quarter
@@ -42,8 +42,11 @@ class RecallLimits:
     """Bounds of the caches, and of what is read for one question."""
 
     profiles: int = 32  # scopes whose arrays are cached
+    pooled: int = 16_384  # passages of several conversations from which on their vectors are kept together
     vector_bytes: int = 256 * 1024 * 1024
     postings: int = 20_000  # passages per stem; a word that is everywhere says little
+    huge: int = 300_000  # passages of a scope from which on fewer are read per stem
+    postings_of_huge: int = 8_000
     all_vectors: int = 5_000  # passages: beyond this, the engine may be asked for the nearest vectors instead
     sample: int = 1_000  # vectors that stand for the rest, where only the nearest are read
     nearest: int = 500  # turns by meaning, where only the nearest are read
@@ -76,6 +79,7 @@ class RecallService:
         self._samples: BoundedDict[tuple[Scope, RecallScope], VectorSample] = BoundedDict(limits.profiles)
         self._sizes: BoundedDict[tuple[Scope, RecallScope], tuple[datetime, RecallSize]] = BoundedDict(limits.profiles)
         self._vectors: OrderedDict[int, ConversationVectors] = OrderedDict()
+        self._pools: OrderedDict[tuple[Scope, RecallScope], PooledVectors] = OrderedDict()
         self._lock = asyncio.Lock()
         self.note = self._describe(has_vector=True)  # how the last question was looked for; a ranking has its own
 
@@ -123,12 +127,13 @@ class RecallService:
         query = self._parse(text, turns.profile.actors)
         postings = {}
         if query.stems:
-            postings = await self.engine.postings(scope, where, query.all_stems, self.limits.postings)
+            most_postings = self.limits.postings_of_huge if known.passages > self.limits.huge else self.limits.postings
+            postings = await self.engine.postings(scope, where, query.all_stems, most_postings)
         lexical = count_words(turns, query, postings, passages=known.passages, words=known.words)
         near = self._on_scale(await self._compare(scope, where, query, turns, lexical))
         scored = await asyncio.to_thread(score_scope, turns.profile, query, lexical, near, most, bounds)
         if query.collects and near.question is not None and near.sample is None:
-            wider = await asyncio.to_thread(self._widen, turns, near, scored)
+            wider = await asyncio.to_thread(self._widen, (scope, where), turns, near, scored)
             scored = await asyncio.to_thread(score_scope, turns.profile, query, lexical, near, most, bounds, wider)
         note = self._describe(has_vector=near.question is not None, query=query)
         lost = (_lost_note(known.missing, "passages"), _lost_note(self._lost_vectors.get((scope, where), 0), "vectors"))
@@ -300,7 +305,7 @@ class RecallService:
         self, scope: Scope, where: RecallScope, query: Query, known: IndexedProfile, lexical: Lexical
     ) -> Nearness:
         """Compare the question with the vectors of the scope: with all of them, or with the nearest of very many."""
-        from palaver.recall.vectors import Nearness, compare_with_all
+        from palaver.recall.vectors import Nearness, compare_with_all, compare_with_pool
 
         question = await self._embed(query)  # before the vectors: a service may learn its dimensions with this answer
         if question is None:
@@ -310,20 +315,30 @@ class RecallService:
             if sample is not None:
                 return await self._find_nearest(self.ranking_store, scope, where, known, lexical, sample, question)
         async with self._lock:
-            await self._read_vectors(scope, where)
+            if where.conversation is None and lexical.passages > self.limits.pooled:
+                pool = await self._read_pool(scope, where, known)
+                return await asyncio.to_thread(compare_with_pool, known, pool, question)
+            self._pools.pop((scope, where), None)
+            await self._read_vectors(scope, where, known)
             vectors = [self._vectors[cid] for cid in known.conversations if cid in self._vectors]
         return await asyncio.to_thread(compare_with_all, known, vectors, question)
 
-    def _widen(self, known: IndexedProfile, near: Nearness, scored: ScoredScope) -> Nearness | None:
+    def _widen(
+        self, key: tuple[Scope, RecallScope], known: IndexedProfile, near: Nearness, scored: ScoredScope
+    ) -> Nearness | None:
         """Compare the turns with the question and the best turns together. None if those have no vectors."""
         from palaver.recall.scoring import DEFAULT, widen
-        from palaver.recall.vectors import compare_with_all, vectors_of
+        from palaver.recall.vectors import compare_with_all, compare_with_pool, vectors_of
 
         assert near.asked is not None
+        pool = self._pools.get(key)
         vectors = [self._vectors[cid] for cid in known.conversations if cid in self._vectors]
-        best = scored.order[: DEFAULT.feedback_turns]
-        nearest = vectors_of(vectors, scored.profile.tid[best].tolist())
-        return compare_with_all(known, vectors, widen(near.asked, nearest)) if len(nearest) else None
+        best = scored.profile.tid[scored.order[: DEFAULT.feedback_turns]].tolist()
+        nearest = vectors_of(vectors if pool is None else [pool.held], best)
+        if not len(nearest):
+            return None
+        question = widen(near.asked, nearest)
+        return compare_with_all(known, vectors, question) if pool is None else compare_with_pool(known, pool, question)
 
     def _on_scale(self, near: Nearness) -> Nearness:
         """Use the scale of the embedder's cosines, if it is known."""
@@ -381,7 +396,7 @@ class RecallService:
         self._samples[scope, where] = kept
         return kept
 
-    async def _read_vectors(self, scope: Scope, where: RecallScope) -> None:
+    async def _read_vectors(self, scope: Scope, where: RecallScope, known: IndexedProfile) -> None:
         """Bring the cached vectors up to date."""
         import numpy as np
 
@@ -403,12 +418,56 @@ class RecallService:
                 finite = np.isfinite(new).all(axis=1)  # a damaged vector would spoil every sum that it is in
                 old = await asyncio.to_thread(old.add, tids[finite], new[finite], stored.stamp)
             self._vectors[stored.conversation] = old
-        self._drop_oldest_vectors()
+        self._drop_oldest_vectors(set(known.conversations))
 
-    def _drop_oldest_vectors(self) -> None:
-        size = sum(vectors.nbytes for vectors in self._vectors.values())
-        while size > self.limits.vector_bytes and len(self._vectors) > 1:
-            size -= self._vectors.popitem(last=False)[1].nbytes
+    async def _read_pool(self, scope: Scope, where: RecallScope, known: IndexedProfile) -> PooledVectors:
+        """Bring the vectors of a large scope up to date. They are read in slices, so that little is held twice."""
+        from palaver.recall.vectors import MAX_BLOCK, PooledVectors
+
+        assert self.embedder is not None
+        pool = self._pools.pop((scope, where), None) or PooledVectors.empty(self.embedder.dimensions)
+        await asyncio.to_thread(pool.drop, pool.stamps.keys() - set(known.conversations))
+        lost, is_complete = 0, False
+        while not is_complete:
+            found = await self.engine.vectors(scope, where, self.embedder.name, pool.stamps, MAX_BLOCK)
+            is_complete = sum(len(one.rows) for one in found) < MAX_BLOCK
+            lost += sum(one.missing for one in found)
+            await asyncio.to_thread(self._add_to_pool, pool, found)
+        self._lost_vectors[scope, where] = lost
+        self._pools[scope, where] = pool
+        self._drop_oldest_vectors([(scope, where)])
+        return pool
+
+    def _add_to_pool(self, pool: PooledVectors, found: Sequence[VectorRows]) -> None:
+        import numpy as np
+
+        from palaver.recall.vectors import decode, has_length
+
+        assert self.embedder is not None
+        pool.drop([one.conversation for one in found if one.fresh])
+        pool.stamps.update((one.conversation, one.stamp) for one in found)
+        rows = [
+            (one.conversation, tid, half)
+            for one in found
+            for _, tid, half in one.rows
+            if has_length(half, self.embedder.dimensions)
+        ]
+        if not rows:
+            return
+        conversations, tids, halves = zip(*rows, strict=True)
+        new = decode(halves, self.embedder.dimensions)
+        finite = np.isfinite(new).all(axis=1)  # a damaged vector would spoil every sum that it is in
+        pool.add(np.array(conversations)[finite].tolist(), np.array(tids, np.int64)[finite], new[finite])
+
+    def _drop_oldest_vectors(self, used: Collection[object]) -> None:
+        """Drop vectors that were not used for longest, but none in use: those of conversations or of one scope."""
+        caches: list[Any] = [self._vectors, self._pools]
+        size = sum(vectors.nbytes for cache in caches for vectors in cache.values())
+        for cache in caches:
+            for key in [key for key in cache if key not in used]:
+                if size <= self.limits.vector_bytes:
+                    return
+                size -= cache.pop(key).nbytes
 
 
 def _lost_note(missing: int, what: str) -> str:

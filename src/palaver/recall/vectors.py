@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,6 +44,13 @@ class VectorBlock(NamedTuple):
 
     def floats(self, rows: Flags | slice = slice(None)) -> Floats:
         return self.vectors.decode(rows) if isinstance(self.vectors, QuantizedVectors) else self.vectors[rows]
+
+    def keep(self, rows: Flags) -> VectorBlock:
+        """Return the vectors of these rows."""
+        if rows.all():
+            return self
+        kept = self.vectors.keep(rows) if isinstance(self.vectors, QuantizedVectors) else self.vectors[rows]
+        return VectorBlock(self.tids[rows], kept)
 
     def compare(self, question: Floats) -> Floats:
         """Return the inner product with each vector; in a quantised block, an estimate for those that are far."""
@@ -93,6 +100,79 @@ def _join(one: VectorBlock, other: VectorBlock) -> VectorBlock:
     return VectorBlock.of(np.concatenate((one.tids, other.tids)), np.concatenate((one.floats(), other.floats())))
 
 
+@dataclass(slots=True)
+class PooledVectors:
+    """The vectors of a scope of many conversations together, so that small ones are quantised, too.
+
+    `tids` has the turns of each conversation's vectors, and `stamps` the engine's stamps. Not immutable: its owner
+    changes it under a lock.
+    """
+
+    held: ConversationVectors
+    tids: dict[int, Ints]
+    stamps: dict[int, tuple[int, ...]]
+    places: BlockPlaces | None = None
+
+    @classmethod
+    def empty(cls, dimensions: int) -> PooledVectors:
+        return cls(ConversationVectors.empty(dimensions), {}, {})
+
+    @property
+    def nbytes(self) -> int:
+        return self.held.nbytes + sum(int(tids.nbytes) for tids in self.tids.values())
+
+    def add(self, conversations: Sequence[int], tids: Ints, vectors: Floats) -> None:
+        """Add vectors of the conversations, which are given for each vector."""
+        for at in range(0, len(tids), MAX_BLOCK):
+            end = at + MAX_BLOCK
+            self.held = self.held.add(tids[at:end], vectors[at:end], ())
+        owners = np.asarray(conversations, np.int64)
+        for cid in np.unique(owners).tolist():
+            more = tids[owners == cid]
+            self.tids[cid] = np.concatenate((self.tids[cid], more)) if cid in self.tids else more
+        self.places = None
+
+    def drop(self, conversations: Collection[int]) -> None:
+        """Forget conversations and their vectors."""
+        gone = [self.tids.pop(cid) for cid in conversations if cid in self.tids]
+        for cid in conversations:
+            self.stamps.pop(cid, None)
+        if not gone:
+            return
+        removed = np.concatenate(gone)
+        blocks, total = [], self.held.total
+        for block in self.held.blocks:
+            is_gone = np.isin(block.tids, removed)
+            if is_gone.any():
+                total = total - block.floats(is_gone).sum(axis=0)
+            blocks.append(block.keep(~is_gone))
+        self.held = ConversationVectors(tuple(blocks), total, ())
+        self.places = None
+
+    def find_places(self, known: IndexedProfile) -> BlockPlaces:
+        """Return where the turns of the vectors are in the profile; found once for each profile."""
+        if self.places is None or self.places.order is not known.order:
+            self.places = BlockPlaces.of(known, self.held.blocks)
+        return self.places
+
+
+class BlockPlaces(NamedTuple):
+    """For each block, the indices of its turns in a profile, and which of its vectors have one; None: all of them."""
+
+    order: Ints  # of the profile
+    indices: tuple[Ints, ...]
+    is_known: tuple[Flags | None, ...]
+    are_unique: bool  # no turn has two vectors
+
+    @classmethod
+    def of(cls, known: IndexedProfile, blocks: Sequence[VectorBlock]) -> BlockPlaces:
+        found = [known.find(block.tids) for block in blocks]
+        indices = tuple(places for places, _ in found)
+        count = np.bincount(np.concatenate(indices), minlength=1).max(initial=0) if indices else 0
+        flags = tuple(None if is_known.all() else is_known for _, is_known in found)
+        return cls(known.order, indices, flags, bool(count <= 1))
+
+
 @dataclass(frozen=True, slots=True)
 class VectorSample:
     """Some of the vectors of a scope that has too many to read, and how many passages it had then."""
@@ -123,12 +203,26 @@ class Nearness(NamedTuple):
 
 def compare_with_all(known: IndexedProfile, vectors: Sequence[ConversationVectors], question: Floats) -> Nearness:
     """Compare the question with every vector of the scope; a turn has the cosine of its nearest passage."""
+    blocks = [block for one in vectors for block in one.blocks]
+    return _compare_blocks(len(known.profile), vectors, BlockPlaces.of(known, blocks), question)
+
+
+def compare_with_pool(known: IndexedProfile, pool: PooledVectors, question: Floats) -> Nearness:
+    """Do the same with the vectors of a scope that are kept together."""
+    return _compare_blocks(len(known.profile), [pool.held], pool.find_places(known), question)
+
+
+def _compare_blocks(n: int, vectors: Sequence[ConversationVectors], places: BlockPlaces, question: Floats) -> Nearness:
     asked, (question, alike) = question, _aim_at(question, vectors)
-    best = np.full(len(known.profile), np.nan, np.float32)
-    for block in (block for one in vectors for block in one.blocks):
-        indices, is_known = known.find(block.tids)
+    best = np.full(n, np.nan, np.float32)
+    blocks = [block for one in vectors for block in one.blocks]
+    for block, indices, is_known in zip(blocks, places.indices, places.is_known, strict=True):
         products = block.compare(question)
-        np.fmax.at(best, indices, products if is_known.all() else products[is_known])
+        products = products if is_known is None else products[is_known]
+        if places.are_unique:
+            best[indices] = products
+        else:
+            np.fmax.at(best, indices, products)
     return Nearness(question, best, alike=alike, asked=asked)
 
 

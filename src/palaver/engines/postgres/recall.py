@@ -75,7 +75,12 @@ class PostgresRecall(EnginePart, RankingStore):
         return {row["stem"]: Postings(*_unpack_pairs(row["places"]).T) for row in rows}
 
     async def vectors(
-        self, scope: Scope, where: RecallScope, model: str, known: dict[int, tuple[int, ...]]
+        self,
+        scope: Scope,
+        where: RecallScope,
+        model: str,
+        known: dict[int, tuple[int, ...]],
+        most: int | None = None,  # not used: where there are more, the database ranks them
     ) -> list[VectorRows]:
         args = {"model": model, "known": as_json({str(cid): stamp for cid, stamp in known.items()})}
         rows = await self.read("vectors", scope, conversation=where.conversation, owner=where.owner, **args)

@@ -581,9 +581,14 @@ class SQLiteEngine:
         return await self.readers.run(recall.turns_where, scope, where, metadata)
 
     async def vectors(
-        self, scope: Scope, where: RecallScope, model: str, known: dict[int, tuple[int, ...]]
+        self,
+        scope: Scope,
+        where: RecallScope,
+        model: str,
+        known: dict[int, tuple[int, ...]],
+        most: int | None = None,
     ) -> list[VectorRows]:
-        found = await self._read_derived("embeddings", [], recall.vectors, scope, where, model, known)
+        found = await self._read_derived("embeddings", [], recall.vectors, scope, where, model, known, most)
         missing = sum(one.missing for one in found)
         if missing:
             await self._report_damage(Damage(table="embeddings", problem=LOST, count=missing))

@@ -1050,6 +1050,9 @@ SELECT group_concat(tid), group_concat(size) FROM (
   WHERE x.text_index MATCH :match AND p.tid IS NOT NULL AND {where} ORDER BY x.rowid DESC LIMIT :limit
 )
 
+-- has_one_tenant: check whether all conversations of the file are of one tenant
+SELECT (SELECT min(tenant) FROM conversations) IS (SELECT max(tenant) FROM conversations)
+
 -- conversation_postings: find the same inside one conversation, whose word is part of the match
 SELECT group_concat(tid), group_concat(size) FROM (
   SELECT p.tid, p.size FROM text_index x JOIN passages p ON p.pid = x.rowid

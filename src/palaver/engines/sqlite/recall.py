@@ -38,9 +38,9 @@ def profile(
     passages, terms, *rest, marked = tx.all(Q.recall_stamp, **params)[0]
     stamp = (*rest, marked)
     fresh = known is None or known[:-1] != stamp[:-1]
-    few = not fresh and tx.all(Q.newest_turn)[0][0] - after < FEW_NEW_TURNS
+    newest = int(tx.all(Q.newest_turn)[0][0])  # of the file: whatever is in scope up to there is read now
+    few = not fresh and newest - after < FEW_NEW_TURNS
     rows = _shapes(tx, Q.profile_news if few else Q.profile, after=0 if fresh else after, **params)
-    newest = max((row[0] for row in rows), default=0 if fresh else after)
     if not fresh and known != stamp:
         rows += read_derived(tx, "marks", Q.profile_marked, after=after, **params).rows
     pending = tx.all(Q.first_pending, end=NO_LIMIT, **params)[0][0]
@@ -102,12 +102,11 @@ def _indexed_postings(
 ) -> dict[str, Postings]:
     params = _params(tx, scope, where)
     if where.conversation is not None:
-        cid = require_cid(tx, scope, where.conversation)
-        word = f"c{cid}"
+        own = f"c{require_cid(tx, scope, where.conversation)}"
         return {
-            stem: _to_arrays(tx.all(Q.conversation_postings, match=_match(word, stem), limit=limit)) for stem in stems
+            stem: _to_arrays(tx.all(Q.conversation_postings, match=_match(own, stem), limit=limit)) for stem in stems
         }
-    word = tenant_word(scope.tenant) if where.owner is None else owner_word(scope.tenant, where.owner)
+    word = _tenant_word(tx, scope) if where.owner is None else owner_word(scope.tenant, where.owner)
     return {stem: _to_arrays(tx.all(Q.postings, match=_match(word, stem), limit=limit, **params)) for stem in stems}
 
 
@@ -118,18 +117,25 @@ def _to_arrays(rows: list[Row]) -> Postings:
     return Postings(tids, sizes)
 
 
-def _match(word: str, stem: str) -> str:
-    return f'(scope : {word}) AND (terms : "{stem}")'
+def _tenant_word(tx: Tx, scope: Scope) -> str | None:
+    """Return the word of the tenant. None if the file has no other: to look for it would take most of the time."""
+    return None if tx.all(Q.has_one_tenant)[0][0] else tenant_word(scope.tenant)
+
+
+def _match(word: str | None, stem: str) -> str:
+    return f'terms : "{stem}"' if word is None else f'(scope : {word}) AND (terms : "{stem}")'
 
 
 def vectors(
-    tx: Tx, scope: Scope, where: RecallScope, model: str, known: dict[int, tuple[int, ...]]
+    tx: Tx, scope: Scope, where: RecallScope, model: str, known: dict[int, tuple[int, ...]], most: int | None = None
 ) -> list[VectorRows]:
     """Read the vectors of each conversation that are not known yet, or all of them when known ones were deleted.
 
-    Vectors are counted only when a conversation's revision changed: appends alone delete none.
+    Stop after the conversation with the vector number `most`. Vectors are counted only when a conversation's revision
+    changed: appends alone delete none.
     """
-    found = []
+    found: list[VectorRows] = []
+    count_rows = 0
     for cid, revision, expected in tx.all(Q.conversations_where, **_params(tx, scope, where)):
         had, last, seen = known.get(cid, (0, 0, revision))
         added, newest = tx.all(Q.vector_stamp, cid=cid, after=last)[0]
@@ -141,6 +147,9 @@ def vectors(
         fresh = had + added != count
         rows: list[tuple[int, int, bytes]] = tx.all(Q.vectors, cid=cid, after=0 if fresh else last, model=model)
         found.append(VectorRows(conversation=cid, fresh=fresh, rows=rows, stamp=stamp, missing=missing))
+        count_rows += len(rows)
+        if most is not None and count_rows >= most:
+            break
     return found
 
 
