@@ -20,8 +20,8 @@ COMMON = 0.3  # a word in more of the compared turns than this does not distingu
 SHARED, EVENTS = 0.2, 0.03  # weights; docs/recall.md has the measurements behind them
 # English. Verbs in the past tense, besides those that end in "ed": something happened.
 _PAST = frozenset(
-    "was were had did got went made took came said saw found gave told met won wrote read bought brought began ran left"
-    " felt kept held heard built sent taught thought lost paid".split()
+    "was were had did got went made took came said saw found gave met won wrote read bought brought began ran left"
+    " felt kept held built sent taught thought lost paid".split()
 )
 _WORD = re.compile(r"[a-z]+")
 
