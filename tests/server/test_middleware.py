@@ -203,9 +203,11 @@ def test_an_answer_that_takes_too_long_is_given_up_but_made(settings: Callable[.
                 assert until(events(response), "commit")[-1].data["turn"]["content"] == "At last."
 
 
-def test_callers_have_a_pace(settings: Callable[..., ServerSettings]) -> None:
+@pytest.mark.parametrize("rate_scope", ["server", "database"])
+def test_callers_have_a_pace(settings: Callable[..., ServerSettings], rate_scope: str) -> None:
+    chosen = settings(require_auth=True, jwt_secret="x" * 32, rate=0.001, burst=3, rate_scope=rate_scope)
     with (
-        running(settings(require_auth=True, jwt_secret="x" * 32, rate=0.001, burst=3)) as server,
+        running(chosen) as server,
         server.client(server.key()) as client,
         server.client(server.key("globex")) as other,
     ):

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from palaver.server.rate_limits import PROBES, SLOTS, SharedTokenBucket, TokenBucket, make_limit
+import palaver
+from palaver.conversations.internals import engine_of
+from palaver.errors import EngineUnavailable
+from palaver.ports.budgets import BudgetStore, Charge
+from palaver.server.rate_limits import (
+    LEASES,
+    PROBES,
+    SLOTS,
+    DatabaseTokenBucket,
+    SharedTokenBucket,
+    TokenBucket,
+    make_limit,
+)
 
 TAKE = """
 import sys
@@ -48,3 +63,63 @@ def test_the_workers_of_a_server_share_and_a_single_process_does_not(tmp_path: P
     assert isinstance(make_limit("requests", 1.0, 1, tmp_path), SharedTokenBucket)
     assert isinstance(make_limit("requests", 1.0, 1, None), TokenBucket)
     assert make_limit("requests", 0.0, 1, tmp_path).take_token("ada") is None
+
+
+# ---- all servers of a database -------------------------------------------------------------------------------------
+
+
+class Counts:
+    """The counts of a database, which counts how often it is asked, and can fail."""
+
+    def __init__(self, engine: BudgetStore) -> None:
+        self.engine, self.calls, self.works = engine, 0, True
+
+    async def spend(self, tenant: str, charges: list[Charge]) -> object:
+        if not self.works:
+            raise EngineUnavailable("down")
+        self.calls += 1
+        return await self.engine.spend(tenant, charges)
+
+
+async def test_servers_of_one_database_together_take_no_more_than_one_burst(database_url: str) -> None:
+    now = [1_000_000.0]
+    async with (
+        palaver.open(database_url, tenant="acme", worker=False, embedder=None) as one,
+        palaver.open(database_url, tenant="acme", worker=False, embedder=None) as other,
+    ):
+        counts = [Counts(engine_of(store)) for store in (one, other)]
+        limits = [DatabaseTokenBucket("requests", 50.0, 200, "acme", lambda: now[0]) for _ in counts]
+
+        async def take(n: int) -> list[float | None]:
+            pairs = zip(limits, counts, strict=True)
+            return [await limit.take("ada", found) for limit, found in pairs for _ in range(n)]  # type: ignore[arg-type]
+
+        taken = await asyncio.gather(*(take(40) for _ in range(4)))
+        waits = [wait for some in taken for wait in some]
+        assert waits.count(None) == 200
+        assert {wait for wait in waits if wait is not None} == {4.0}
+        assert sum(found.calls for found in counts) <= LEASES + 20, "most requests do not ask the database"
+        assert await limits[0].take("bob", counts[0]) is None  # type: ignore[arg-type]
+        now[0] += 4
+        assert await limits[1].take("ada", counts[1]) is None  # type: ignore[arg-type]
+        assert sum(wait is None for wait in await take(150)) >= 180
+
+
+async def test_without_the_database_each_process_limits_alone(database_url: str) -> None:
+    async with palaver.open(database_url, tenant="acme", worker=False, embedder=None) as store:
+        counts = Counts(engine_of(store))
+        counts.works = False
+        limit = make_limit("requests", 1e-9, 3, None, "acme")
+        waits = [await limit.take("ada", counts) for _ in range(5)]  # type: ignore[arg-type]
+        assert waits.count(None) == 3
+
+
+async def test_a_caller_has_one_row_whatever_the_window(tmp_path: Path) -> None:
+    now = [1_000_000.0]
+    async with palaver.open(f"sqlite:///{tmp_path}/chat.db", tenant="acme", worker=False, embedder=None) as store:
+        limit = DatabaseTokenBucket("requests", 1.0, 1, "acme", lambda: now[0])
+        for _ in range(5):
+            assert await limit.take("ada", engine_of(store)) is None
+            now[0] += 1
+    with closing(sqlite3.connect(f"{tmp_path}/chat.db")) as database:
+        assert database.execute("SELECT count(*) FROM budget_use").fetchone() == (1,)

@@ -17,6 +17,7 @@ from palaver.errors import InvalidInput
 from palaver.model import BudgetKind, BudgetMeasure, BudgetPeriod, Scope
 
 KINDS: tuple[BudgetKind, ...] = ("tenant", "user", "key")
+WINDOW = "0rate/"  # the beginning of a period that is a window of a rate limit; an account has one at a time
 MEASURES: tuple[BudgetMeasure, ...] = ("requests", "tokens", "dollars", "bytes", "conversations")
 DOLLAR = 1_000_000  # units of money that are counted
 MAX_LIMIT = 2**53

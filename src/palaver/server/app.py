@@ -177,6 +177,7 @@ def _middleware(settings: ServerSettings, metrics: Metrics) -> list[Middleware]:
         expose_headers=EXPOSED,
         max_age=600,
     )
+    everywhere = settings.tenant if settings.rate_scope == "database" else None
     return [
         Middleware(TracingMiddleware),
         Middleware(RequestIdMiddleware, metrics),
@@ -184,8 +185,8 @@ def _middleware(settings: ServerSettings, metrics: Metrics) -> list[Middleware]:
         *([cors] if settings.origins else []),
         Middleware(
             AuthMiddleware,
-            make_limit("requests", settings.rate, settings.burst, shared),
-            make_limit("failed-logins", settings.failed_login_rate, settings.failed_login_burst, shared),
+            make_limit("requests", settings.rate, settings.burst, shared, everywhere),
+            make_limit("failed-logins", settings.failed_login_rate, settings.failed_login_burst, shared, everywhere),
         ),
         Middleware(BodyLimitMiddleware, settings),
     ]

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from palaver.conversations.internals import engine_of
 from palaver.core.identity import new_id
 from palaver.errors import PalaverError
 from palaver.server import errors as http_errors
@@ -216,15 +217,15 @@ class AuthMiddleware:
             of_sdk = compat_errors.FOREIGN.match(scope["path"]) is not None
             caller = await authenticator.caller(Headers(scope=scope), taken, address, line, of_sdk=of_sdk)
         except Refusal:
-            _check_rate(self.failed_login_limit, address)
+            await _check_rate(self.failed_login_limit, address, scope)
             raise
         if caller.name != "local":
-            _check_rate(self.rate_limit, caller.name)
+            await _check_rate(self.rate_limit, caller.name, scope)
         return caller
 
 
-def _check_rate(bucket: RateLimit, name: str) -> None:
-    wait = bucket.take_token(name)
+async def _check_rate(bucket: RateLimit, name: str, scope: Scope) -> None:
+    wait = await bucket.take(name, engine_of(scope["app"].state.services.store))
     if wait is not None:
         seconds = str(max(1, round(wait + 0.5)))
         raise Refusal(429, f"At most {bucket.rate:g} requests per second", {"Retry-After": seconds}, limit=bucket.rate)

@@ -23,6 +23,7 @@ PORT = 8484
 MEGABYTE = 1_000_000
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 LOG_FORMATS = ("text", "json")
+RATE_SCOPES = ("server", "database")
 INTERRUPTED = ("keep", "ask_again")
 CLOSING_SHARE, LONGEST_CLOSING = 0.2, 2.0  # of `shutdown_seconds`, for connections and the database to close
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -64,6 +65,7 @@ class ServerSettings:
     answer_seconds: float = 600.0  # until an answer of a model begins
     rate: float = 50.0  # requests per second per caller; 0: no limit
     burst: int = 200  # requests at once per caller
+    rate_scope: str = "server"  # server, or database: the limits hold for all servers of the database together
     failed_login_rate: float = 5.0  # per second per address; 0: no limit
     failed_login_burst: int = 30  # failed logins at once per address
     max_streams: int = 100  # open live streams per caller and process; no limit on loopback without a key
@@ -161,6 +163,8 @@ class ServerSettings:
             raise InvalidInput("shutdown_seconds", "must be more than 0")
         if self.drain_seconds < 0:
             raise InvalidInput("drain_seconds", "must be 0 or more")
+        if self.rate_scope not in RATE_SCOPES:
+            raise InvalidInput("rate_scope", f"must be one of {', '.join(RATE_SCOPES)}")
         if self.interrupted_answers not in INTERRUPTED:
             raise InvalidInput("interrupted_answers", f"must be one of {', '.join(INTERRUPTED)}")
         if not 0 <= self.sweep_every < 86_400:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from palaver.core.budgets import MEASURES, Amounts, read_limits
+from palaver.core.budgets import MEASURES, WINDOW, Amounts, read_limits
 from palaver.core.identity import canonical_json, moment
 from palaver.engines.rows import Row
 from palaver.engines.sqlite.queries import Q
@@ -38,6 +38,8 @@ def spend(tx: Tx, tenant: str, charges: list[Charge]) -> Overrun | None:
     for charge in charges:
         values = {name: getattr(charge.amounts, name) for name in MEASURES}
         tx.run(Q.add_to_budget, **_place(tenant, charge.account), **values)
+        if charge.account.period.startswith(WINDOW):
+            tx.run(Q.drop_old_windows, first=WINDOW, **_place(tenant, charge.account))
     return None
 
 

@@ -1578,6 +1578,9 @@ SELECT coalesce(sum(coalesce((SELECT sum(octet_length(coalesce(t.content, '')) +
   + coalesce((SELECT sum(a.bytes) FROM attachments a WHERE a.cid = c.cid), 0)), 0), count(*)
 FROM conversations c WHERE c.tenant = :tenant AND c.gone IS NULL AND (:owner IS NULL OR c.owner = :owner)
 
+-- drop_old_windows: delete the earlier windows of a rate limit
+DELETE FROM budget_use WHERE tenant = :tenant AND kind = :kind AND name = :name AND period >= :first AND period < :period
+
 -- set_storage: store a measurement
 INSERT INTO budget_use (tenant, kind, name, period, bytes, conversations)
 VALUES (:tenant, :kind, :name, :period, :bytes, :conversations)

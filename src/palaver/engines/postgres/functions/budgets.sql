@@ -58,6 +58,10 @@ BEGIN
       bytes = greatest(0, b.bytes + (one -> 'amounts' ->> 'bytes')::bigint),
       conversations = greatest(0, b.conversations + (one -> 'amounts' ->> 'conversations')::bigint)
     WHERE b.tenant = me.tenant AND b.kind = one ->> 'kind' AND b.name = one ->> 'name' AND b.period = one ->> 'period';
+    IF one ->> 'period' LIKE '0rate/%' THEN  -- a window of a rate limit: the earlier ones are over
+      DELETE FROM budget_use b WHERE b.tenant = me.tenant AND b.kind = one ->> 'kind' AND b.name = one ->> 'name'
+        AND b.period LIKE '0rate/%' AND b.period < one ->> 'period';
+    END IF;
   END LOOP;
 END $$;
 
