@@ -17,7 +17,7 @@ COMPARED = 100  # of the best turns are compared with each other
 BEST = 15  # of them say what the question is about
 SHARED_WORDS = 10  # that the best have in common, and that are rare among the others
 COMMON = 0.3  # a word in more of the compared turns than this does not distinguish them
-SHARED, EVENTS = 0.2, 0.03  # weights; docs/recall.md has the measurements behind them
+SHARED, EVENTS = 0.2, 0.03  # weights; docs/explanation/recall.md has the measurements behind them
 # English. Verbs in the past tense, besides those that end in "ed": something happened.
 _PAST = frozenset(
     "was were had did got went made took came said saw found gave met won wrote read bought brought began ran left"
