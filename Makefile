@@ -75,7 +75,7 @@ LOWEST := .venv-lowest
 $(LOWEST)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet uv
-	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --editable ".[all]" --group quick --resolution lowest-direct --prerelease disallow
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --editable ".[all]" --group quick --resolution lowest-direct
 	@touch $@
 
 lowest: $(LOWEST)/.ready
