@@ -142,6 +142,7 @@ async def test_a_deleted_thread_is_in_no_row(store: Store) -> None:
     assert (await store.stats()).turns == 0
 
 
+@pytest.mark.costly
 async def test_large_values(tmp_path: Path) -> None:
     async with palaver.open(url(tmp_path)) as store:
         saver = PalaverSaver(store)

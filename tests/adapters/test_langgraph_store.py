@@ -94,6 +94,7 @@ async def test_two_stores_see_each_other_and_nothing_deleted(store: Store) -> No
         await one.abatch([PutOp(("a.b",), "k", {})])
 
 
+@pytest.mark.costly
 async def test_search_by_meaning(tmp_path: Path) -> None:
     """With the embedder that is in the wheel, and no model."""
     async with palaver.open(url(tmp_path), embedder="local", worker=False) as store:

@@ -57,6 +57,7 @@ def test_a_forgotten_conversation_is_not_found_and_its_key_is_free(ok, cli, line
     assert lines("ls")[0]["id"] != old
 
 
+@pytest.mark.costly
 def test_a_reader_that_keeps_old_bytes_is_a_warning_and_not_an_error(cli, lines):
     (first, _) = lines("show", "notes")
     reader = apsw.Connection("chat.db")

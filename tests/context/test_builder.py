@@ -440,6 +440,7 @@ async def test_a_preview_changes_nothing(store: Store) -> None:
     assert await talk.summaries() != []
 
 
+@pytest.mark.costly
 async def test_files_are_named_shown_and_quoted_and_no_budget_is_exceeded() -> None:
     """The cost of naming, showing and quoting files is counted, with any budget."""
     count, png = BpeCounter(), b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"

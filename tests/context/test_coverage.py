@@ -77,12 +77,14 @@ def check_doubling(thread: GrowingThread, options: Options) -> None:
     assert larger.explain().coverage.not_covered <= smaller.explain().coverage.not_covered
 
 
+@pytest.mark.costly
 @quick
 @given(threads(), budgets())
 def test_every_older_turn_is_covered_once_the_thread_is_settled(thread: GrowingThread, options: Options) -> None:
     check_coverage(thread, options)
 
 
+@pytest.mark.costly
 @quick
 @given(threads(), budgets())
 def test_a_budget_twice_as_large_shows_no_fewer_recent_turns(thread: GrowingThread, options: Options) -> None:
@@ -191,6 +193,7 @@ def test_explain_says_which_part_of_the_recall_share_was_not_used() -> None:
     assert note.startswith("not used: 1,520 of the tokens for recalled turns")
 
 
+@pytest.mark.costly
 def test_the_prompt_keeps_its_beginning_while_the_window_grows() -> None:
     thread = GrowingThread()
     options = parse_options(token_budget=4_000, semantic_recall=False)

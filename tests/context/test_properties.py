@@ -224,6 +224,7 @@ def check_accounting(material: Material, context) -> None:
     assert sum(block.tokens for block in explanation.blocks) <= context.tokens
 
 
+@pytest.mark.costly
 @quick
 @given(materials(), OPTIONS)
 def test_every_context_keeps_its_promises(material, options):

@@ -54,6 +54,7 @@ async def test_they_survive_compactions(store: Store, strategy: str) -> None:
         await check(talk, given, 1_000, policy="recall-heavy")
 
 
+@pytest.mark.costly
 async def test_a_long_thread_is_searched_some_more_with_each_context(store: Store) -> None:
     talk, given = await talk_with_rules(store, "never", 4_500, 450)
     first = await talk.build_context(1_000, semantic_recall=False)

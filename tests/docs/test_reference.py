@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 import palaver
 from palaver import errors
 from palaver.context.options import OPTIONS
@@ -19,6 +21,7 @@ ROW = re.compile(r"^\| (.+?) \|(.*)\|$", re.MULTILINE)
 CODE = re.compile(r"`([^`]+)`")
 
 
+@pytest.mark.costly
 def test_the_pages_are_current() -> None:
     """When this fails: `python -m tools.reference` writes them again."""
     assert reference.outdated() == []

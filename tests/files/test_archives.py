@@ -65,6 +65,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("make", BOMBS.values(), ids=BOMBS)
 def test_a_bomb_is_found(make: Callable[[], bytes]) -> None:
     with pytest.raises(Bomb):
@@ -76,6 +77,7 @@ def test_a_bomb_of_overlapping_entries_is_refused() -> None:
         weigh(overlapping())
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress], ids="gzip bzip2 xz".split())
 def test_streams_are_weighed_to_the_byte(pack: Callable[[bytes], bytes]) -> None:
     """Those that are hardly smaller than what is in them, and those that are nearly nothing; one behind the other."""
@@ -121,7 +123,11 @@ def test_ordinary_archives_are_weighed() -> None:
     assert weigh(zipped({"inner.zip": zipped({"a": b"abc"})})) > 3
 
 
-@pytest.mark.parametrize("data", [gzip.compress(os.urandom(1_000))[:-200], zipped({"a": os.urandom(1_000)})[:-40]])
+@pytest.mark.parametrize(
+    "data",
+    [gzip.compress(os.urandom(1_000))[:-200], zipped({"a": os.urandom(1_000)})[:-40]],
+    ids=["gzip", "zip"],
+)
 def test_half_an_archive_is_damaged(data: bytes) -> None:
     with pytest.raises(Damaged):
         weigh(data)

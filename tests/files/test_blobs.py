@@ -26,7 +26,7 @@ from tests.files.samples import TAKEN
 PNG = TAKEN["png"][1]
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.costly)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "files") if request.param == "folder" else request.getfixturevalue("bucket")
 
@@ -66,6 +66,7 @@ def test_a_place_that_nobody_knows_is_refused(place: str) -> None:
     assert refusal.value.field == "files"
 
 
+@pytest.mark.costly
 async def test_a_bucket_that_is_not_there_or_out_of_reach_is_told_without_its_address(bucket: str) -> None:  # noqa: F811
     with pytest.raises(EngineError) as problem:
         await open_blobs(bucket.replace("s3://files", "s3://nowhere")).put("a/b/c", b"x")
@@ -139,6 +140,7 @@ async def test_files_live_in_the_place_that_was_named_and_go_with_their_turn(pla
         assert await names(components_of(store).blobs) == []
 
 
+@pytest.mark.costly
 async def test_a_file_goes_straight_into_the_bucket_and_is_looked_at_afterwards(bucket: str, tmp_path: Path) -> None:  # noqa: F811
     async with palaver.open(f"sqlite:///{tmp_path}/c.db", user="ada", files=bucket, worker=False) as store:
         talk = await store.conversation("k")

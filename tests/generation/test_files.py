@@ -44,6 +44,7 @@ async def test_a_question_is_sent_with_its_file_and_the_tool_that_reads_on(
         assert tool_names(provider.bodies[2]) == ["read_attachment"], "for files of earlier turns"
 
 
+@pytest.mark.costly
 async def test_the_file_stays_in_the_prompt_while_the_model_reads_on(
     opened: Opener, provider: LoopbackProvider, name: str
 ) -> None:

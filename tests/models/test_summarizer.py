@@ -129,6 +129,7 @@ def test_code_is_left_out_where_there_are_words() -> None:
     assert text == "[2023-05-08] Ada: We decided to use Rust."
 
 
+@pytest.mark.costly
 def test_a_huge_turn_is_read_quickly() -> None:
     began = time.perf_counter()
     summarize([turn(0, "I moved to Oslo on 3 March. " * 180_000)], budget=200, count=tokens)

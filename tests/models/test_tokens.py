@@ -156,6 +156,7 @@ def test_time_is_linear_on_monotonous_text(counter: BpeCounter | MarginCounter, 
     assert _seconds(counter, long) < 30 * _seconds(counter, short) + 0.05
 
 
+@pytest.mark.costly
 def test_a_turn_of_five_megabytes_is_counted_at_once() -> None:
     text = (PROSE + "\n" + CODE + RUSSIAN) * 20_000
     assert len(text.encode()) > 5_000_000

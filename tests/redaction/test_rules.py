@@ -240,6 +240,7 @@ def test_no_rule_is_passed_over_that_a_sample_needs(sample: Sample) -> None:
         assert scan(text) == by_every_rule(text)
 
 
+@pytest.mark.costly
 def test_the_odd_letters_are_those_that_a_pattern_takes_for_another() -> None:
     letters = sorted({letter for rule in TABLE for word in rule.words for letter in word if letter.isalpha()})
     any_of_them = re.compile("[" + "".join(letters) + "]", re.IGNORECASE)
@@ -269,12 +270,14 @@ def pieces_of(text: str, cuts: list[int]) -> list[str]:
     return [text[start:end] for start, end in pairwise(places)]
 
 
+@pytest.mark.costly
 @examples(120)
 @given(TEXTS, st.lists(st.integers(0, 10_000), max_size=12))
 def test_however_it_is_cut_a_stream_gives_what_the_whole_gives(text: str, cuts: list[int]) -> None:
     assert streamed(pieces_of(text, cuts)) == clean(text)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("size", [1, 3, 7, 50])
 def test_every_sample_in_small_pieces_gives_what_the_whole_gives(size: int) -> None:
     whole = "\n".join(sample.text for sample in SAMPLES)

@@ -17,6 +17,8 @@ from palaver.conversations.internals import conversation_of
 from palaver.model import Upload
 from palaver.ports.queries import Record
 
+pytestmark = pytest.mark.costly  # each case fills two tenants
+
 WORD = "zqbcdfghjklmnp"
 OWNER = Scope("acme", "ada")
 READ_ONLY = replace(OWNER, rights=frozenset({"read"}))

@@ -53,6 +53,7 @@ async def _fill(url: str) -> None:
         await store.conversation("plain")
 
 
+@pytest.mark.costly
 def test_the_rules_in_sql_are_those_of_the_library() -> None:
     told = "run `python -m tools.redaction_sql`: the rules have changed"
     assert redaction_sql.FILE.read_text("utf-8") == redaction_sql.script(), told

@@ -243,6 +243,7 @@ def test_a_file_that_was_cut_short_says_so(tmp_path: Path) -> None:
         list(read(tmp_path / "conversations.json"))
 
 
+@pytest.mark.costly
 def test_a_bomb_and_a_locked_archive_are_refused(tmp_path: Path) -> None:
     bomb = tmp_path / "bomb.zip"
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:

@@ -142,6 +142,7 @@ async def test_a_sweep_forgets_turns_that_are_older_than_it_is_told_and_no_other
         assert spans(await talk.summaries()), "and compaction goes on"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["audit-only", "ephemeral"])
 async def test_a_sweep_also_takes_what_summaries_say_of_retired_turns(
     tmp_path: Path, clock: FakeClock, kind: str

@@ -347,6 +347,7 @@ async def test_between_two_summaries_the_worker_lets_writers_go_first(
         assert len(set(written)) >= len(level_0), "it waited after each"
 
 
+@pytest.mark.costly
 async def test_memory_work_goes_on_during_constant_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for pauses, but not for ever: the patience here is longer than the test."""
     async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:

@@ -67,6 +67,7 @@ def test_a_page_of_history_is_not_over_budget_and_leaves_no_gap(texts: list[str]
     assert len(kept) == 1 or not any(one.shortened for one in kept)
 
 
+@pytest.mark.costly
 async def test_megabytes_are_shortened_and_not_refused() -> None:
     async with palaver.open("memory:", embedder="none") as store, in_process(store) as client:
         text = "peanuts " + "nuts and bolts " * 200_000

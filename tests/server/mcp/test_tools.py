@@ -137,6 +137,7 @@ async def test_what_was_said_cannot_leave_its_quotation_marks(client: Calls) -> 
 # ---- reading -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @ON_BOTH
 async def test_history_is_read_page_by_page_without_a_gap(client: Calls) -> None:
     for n in range(30):
