@@ -20,7 +20,9 @@ from tests.engines.supabase.conftest import Project
 # Signed-in users depend on the database's clock, which no guarantee can set; their ids are UUIDs; and they have no
 # access to keys, seals and erasures.
 ONLY_THE_APPLICATION = {
+    "a_clock_that_was_years_ahead_does_not_date_later_turns",
     "a_log_without_the_name_is_proved",
+    "an_erased_person_has_no_memory",
     "an_erased_person_is_nowhere",
     "an_import_brings_no_erased_person_back",
     "erasing_again_finds_nothing",
@@ -53,6 +55,7 @@ EVERY_CALL = {
     "a_key_of_somebody_else_is_as_unknown_as_none",
     "a_key_stands_for_one_content",
     "a_missing_chunk_is_noticed",
+    "a_person_is_remembered_across_conversations",
     "a_quotation_goes_whoever_forgets",
     "a_quotation_goes_with_its_turn",
     "a_retry_cannot_restore_a_forgotten_turn",

@@ -332,7 +332,7 @@ BEGIN
   SELECT w.conversation_row, w.event_rows, w.turn_rows, w.attachment_rows
   INTO conversation_row, event_rows, turn_rows, attachment_rows FROM palaver_api.whole(who, conversation) AS w;
   derived_rows := '[]';
-  FOREACH kind IN ARRAY ARRAY['working_memory', 'fact', 'summary', 'file_text', 'request'] LOOP
+  FOREACH kind IN ARRAY ARRAY['working_memory', 'fact', 'summary', 'file_text', 'request', 'item', 'source'] LOOP
     SELECT jsonb_agg(jsonb_build_array(kind, d.place, d.stored) ORDER BY d.place) INTO found
     FROM palaver_api.derived_records(who, conversation, kind, -1, 2147483647) AS d;
     derived_rows := derived_rows || coalesce(found, '[]');

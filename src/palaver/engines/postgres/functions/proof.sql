@@ -267,7 +267,7 @@ BEGIN
           || proof_json(c.tenant, c.cid, 'request/' || r.id, '') || proof_json(c.tenant, c.cid, 'body/' || r.id, 'body_'))::text
         FROM requests r WHERE r.tenant = c.tenant AND r.cid = c.cid AND r.rid > after ORDER BY r.rid LIMIT most;
     ELSE
-      PERFORM fail('PV031', 'kind', 'must be working_memory, fact, summary, file_text or request');
+      PERFORM fail('PV031', 'kind', 'must be working_memory, fact, summary, file_text, request, item or source');
   END CASE;
 END $$;
 
