@@ -286,3 +286,26 @@ def test_a_message_about_an_error_does_not_cover_the_message_box(shared: App) ->
     assert toast["y"] + toast["height"] <= composer["y"]
     middle = composer["x"] + composer["width"] / 2
     assert abs(toast["x"] + toast["width"] / 2 - middle) < 2
+
+
+def test_a_main_button_can_be_read_under_the_pointer(shared: App) -> None:
+    tab = shared.tab()
+    button = tab.button("New chat").first
+    before = button.evaluate("one => getComputedStyle(one).backgroundColor")
+    button.hover()
+    expect(button).to_have_css("filter", "brightness(1.08)")
+    expect(button).to_have_css("background-color", before)
+
+
+def test_the_prompt_of_a_chat_has_its_own_policy_and_budget(shared: App) -> None:
+    tab = shared.tab()
+    tab.ask("Now.")
+    tab.button("Memory").first.click()
+    tab.page.get_by_role("tab", name="Rules").click()
+    tab.page.get_by_label("Policy").select_option("recall-heavy")
+    tab.page.get_by_label("Budget in tokens").fill("2000")
+    tab.button("Save").click()
+    expect(tab.page.get_by_text("Saved.")).to_be_visible()
+    with shared.api() as api:
+        settings = api.get(f"/api/conversations/{tab.conversation}").json()["settings"]
+    assert settings["context"] == {"policy": "recall-heavy", "token_budget": 2_000}
