@@ -35,7 +35,8 @@ class Program:
     stores: list[Store]
     kept: set[str] = field(default_factory=set)
     forgotten: set[str] = field(default_factory=set)
-    unsure: set[str] = field(default_factory=set)  # written elsewhere before the conversation was deleted
+    unsure: set[str] = field(default_factory=set)  # written in one store while the conversation was deleted in another
+    deleted: set[str] = field(default_factory=set)  # conversations
     texts: int = 0
 
     async def run(self, action: str, at: int, pick: int) -> None:
@@ -73,7 +74,7 @@ class Program:
             await talk.append("user", text)
         else:
             await talk.append("user", text, replaces=turn, discard_after=action == "cut")
-        self.kept.add(text)
+        (self.unsure if talk.id in self.deleted else self.kept).add(text)
 
     async def delete(self, talk: Conversation) -> None:
         self.forgotten |= await texts_of(talk)
@@ -82,6 +83,7 @@ class Program:
                 self.unsure |= await texts_of(await store.get(talk.id))
             except LookupError:
                 continue
+        self.deleted.add(talk.id)
         await talk.forget()
 
     async def replicate(self, edge: int) -> None:
