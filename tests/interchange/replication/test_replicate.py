@@ -9,9 +9,11 @@ import pytest
 
 import palaver
 from palaver import InvalidInput, Scope, Store
+from palaver.conversations.internals import engine_of
 from palaver.interchange.replication import slices
 from palaver.interchange.replication.report import ReplicationReport
 from palaver.interchange.replication.run import replicate
+from palaver.ports.queries import ConversationChanges
 from tests.interchange.replication.stores import assert_same, logs, say, texts
 
 
@@ -314,7 +316,7 @@ async def test_a_large_conversation_is_copied_in_slices(
 
 async def test_seals_come_along(left: Store, right: Store) -> None:
     from palaver.audit.seals import check_seals, seal_everything
-    from palaver.conversations.internals import clock_of, engine_of
+    from palaver.conversations.internals import clock_of
 
     key = b"a key of sixteen bytes"
     talk = await left.conversation("trip")
@@ -336,3 +338,64 @@ async def test_what_cannot_be_replicated_is_refused(left: Store, right: Store, t
         await replicate(left.scoped(Scope("default", None, frozenset({"read", "write"}), "tenant")), right)
     with pytest.raises(InvalidInput, match="direction"):
         await replicate(left, right, direction="sideways")  # type: ignore[arg-type]
+
+
+async def test_memory_that_both_made_of_the_same_turns_is_made_one(left: Store, right: Store) -> None:
+    """Workers in both stores log what they derive. That makes no branch, and the next run has nothing to do."""
+    talk = await left.conversation("trip")
+    await say(talk, ["My name is Ada.", "Please always answer in French.", *(f"Note {n}." for n in range(60))])
+    file = await talk.attach(b"Platform 7", filename="ticket.txt")
+    await talk.append("user", "My ticket", attachments=[file])
+    await run(left, right)
+    there = await right.conversation("trip")
+    for store, one in ((left, talk), (right, there)):
+        await store.settle()
+        await one.compact(keep_tokens=50)
+    report = await run(left, right)
+    assert [(one.action, one.turns) for one in report.conversations if one.key == "trip"] == [("merged", 0)]
+    for store in (left, right):
+        await store.settle()
+    await run(left, right)
+    assert await there.facts() == await talk.facts()
+    assert [one.text for one in await there.summaries()] == [one.text for one in await talk.summaries()] != []
+    assert (await there.attachment_text(file)).text == (await talk.attachment_text(file)).text == "Platform 7"
+
+
+async def test_what_joins_a_redacted_conversation_is_redacted(left: Store, right: Store) -> None:
+    talk = await left.conversation("trip")
+    await run(left, right)
+    there = await right.conversation("trip")
+    await there.update(settings={"redact": True})
+    await say(talk, ["My key is sk-proj-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789AbCdEfGhIjKl"])
+    await run(left, right)
+    for one in (talk, there):
+        assert "AbCdEfGh" not in str(await texts(one, everything=True))
+
+
+async def test_two_edges_and_a_main_store(left: Store, right: Store, tmp_path: Path) -> None:
+    """Turns that came by way of the main store are not added again."""
+    url = f"sqlite:///{tmp_path}/second.db"
+    async with palaver.open(url, files=tmp_path / "second-files", embedder=None, worker=False) as second:
+        await say(await left.conversation("trip"), ["Start."])
+        for edge in (left, second):
+            await run(edge, right)
+        for store, text in ((left, "Left."), (second, "Second."), (right, "Right.")):
+            await say(await store.conversation("trip"), [text])
+        for edge in (left, second, left):
+            await run(edge, right)
+        assert_same(await logs(left), await logs(second))
+        found = await texts(await second.conversation("trip"), everything=True)
+        assert found == ["Start.", "Right.", "Left.", "Second."]
+
+
+async def test_a_title_that_a_model_made_goes_with_its_turn_in_the_other_store(left: Store, right: Store) -> None:
+    talk = await left.conversation("trip")
+    await say(talk, ["My number is 4711."])
+    changes = ConversationChanges(fields=frozenset({"title"}), title="Number 4711", salt=b"s" * 16, if_untitled=True)
+    await engine_of(left).update(left.scope, talk.id, changes)
+    await run(left, right)
+    there = await right.conversation("trip")
+    await there.forget((await there.history())[0])
+    assert (await there.refresh()).title is None
+    await run(left, right)
+    assert (await talk.refresh()).title is None

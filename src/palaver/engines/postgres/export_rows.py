@@ -27,7 +27,6 @@ LOCAL = frozenset(
         "compact_turns",
         "compact_tokens",
         "to_embed",
-        "title_made",
     }
     | {"summarized_position", "summarized_turns", "summarized_tokens"}
 )

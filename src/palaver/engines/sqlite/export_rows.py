@@ -27,7 +27,7 @@ from palaver.ports.queries import ALL_RECORDS, Record, RecordKind, RecordRange
 PAGE_ROWS = 1_000
 # Columns that mean something only in this file: row numbers, and the progress of its index and its summaries.
 LOCAL = frozenset(
-    {"cid", "tid", "aid", "title_pid", "title_made", "revision", "passage_count", "passage_terms"}
+    {"cid", "tid", "aid", "title_pid", "revision", "passage_count", "passage_terms"}
     | {"characters", "problem"}  # of attachments: the text is extracted again after an import
     | {"summarized_position", "summarized_turns", "summarized_tokens", "fact_count", "vector_count", "has_memory"}
 )

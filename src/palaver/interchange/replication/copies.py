@@ -75,6 +75,7 @@ def add_records(copy: Copy, records: Iterable[Record]) -> None:
         match record.kind:
             case "conversation":
                 copy.conversation = {name: value for name, value in record.row.items() if name != "members"}
+                copy.conversation["title_made"] = bool(record.row.get("title_made"))  # one engine has a number
             case "event":
                 copy.events.append(record.row)
             case "turn":

@@ -285,11 +285,11 @@ BEGIN
   c := with_compaction(c);
   INSERT INTO conversations (tenant, id, owner, key, workspace, agent, model, title, preview, participants, members,
     metadata, settings, ttl, expires_at, turn_count, token_count, next_seq, next_n, tip_position, tip_slot, tip_hash, salt,
-    content_hash, created, updated, minute, compact_turns, compact_tokens)
+    content_hash, created, updated, minute, compact_turns, compact_tokens, title_made)
   VALUES (me.tenant, c.id, c.owner, c.key, c.workspace, c.agent, c.model, c.title, c.preview, c.participants,
     members_of(c.participants), c.metadata, c.settings, c.ttl, c.expires_at, c.turn_count, c.token_count, c.next_seq,
     c.next_n, c.tip_position, c.tip_slot, c.tip_hash, c.salt, c.content_hash, c.created, c.updated, c.minute,
-    c.compact_turns, c.compact_tokens)
+    c.compact_turns, c.compact_tokens, coalesce(c.title_made, false))
   RETURNING * INTO c;
   PERFORM index_title(c, words, size);
   IF c.metadata IS NOT NULL THEN

@@ -131,7 +131,7 @@ BEGIN
     expires_at = n.expires_at, turn_count = n.turn_count, token_count = n.token_count, next_seq = n.next_seq,
     next_n = n.next_n, tip_position = n.tip_position, tip_slot = n.tip_slot, tip_hash = n.tip_hash, salt = n.salt,
     content_hash = n.content_hash, created = n.created, updated = n.updated, minute = n.minute,
-    compact_turns = n.compact_turns, compact_tokens = n.compact_tokens
+    compact_turns = n.compact_turns, compact_tokens = n.compact_tokens, title_made = coalesce(n.title_made, false)
   WHERE o.tenant = c.tenant AND o.cid = c.cid RETURNING * INTO c;
   PERFORM index_title(c, words, size), index_details(c.tenant, c.cid, c.metadata);
   PERFORM restore_rows(me, c, records);
