@@ -23,6 +23,7 @@ from palaver.memory.worker.jobs.embed import embed, replace_superseded
 from palaver.memory.worker.jobs.repair import enqueue_repairs
 from palaver.memory.worker.model_calls import CallLimit
 from palaver.memory.worker.services import TRIES, JobServices, log
+from palaver.memory.worker.throttle import quick_switches
 from palaver.model import Fact, Scope
 from palaver.ports.jobs import Job
 
@@ -80,8 +81,9 @@ class Worker(JobServices):
     async def _run_due(self) -> None:
         while await self._is_due():
             await self.throttle.let_writers_go_first()
-            if not await self.run_one(give_way=True):
-                return
+            with quick_switches:
+                if not await self.run_one(give_way=True):
+                    return
         self.throttle.mark_idle()
 
     async def _is_due(self) -> bool:
