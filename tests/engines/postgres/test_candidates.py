@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import palaver
-from palaver import Conversation, Fact, RecallHit, Scope, Store
+from palaver import Conversation, Fact, RecallHit, Scope, Store, Where
 from palaver.conversations.internals import components_of, engine_of
 from palaver.core.identity import new_id
 from palaver.ports.memory import FactsDraft
@@ -83,6 +83,31 @@ async def test_candidates_are_ranked_as_if_all_turns_were_read(store: Store) -> 
         best = sum(hit.score for hit in whole[:10]) / 10
         assert sum(scores[id] for id in ids(found)) / 10 == pytest.approx(best, abs=0.03), question
         assert found[0].relevance == pytest.approx(whole[0].relevance, abs=0.1)
+
+
+async def test_a_filter_chooses_the_same_turns_among_candidates(store: Store) -> None:
+    (talk, *_) = await fill(store, 3, 100)
+    marked = [
+        await talk.append("user", f"The falcon number {n} over the glacier.", actor="ada", metadata={"n": n})
+        for n in range(6)
+    ]
+    await store.settle()
+    filters: list[Where] = [
+        {"metadata": {"n": {"gte": 2, "lt": 5}}},
+        {"metadata": {"n": {"in": [1, 4]}}, "actor": "ada", "role": "user"},
+        {"actor": ["ada"]},
+        {"metadata": {"n": 99}},
+        {"role": "tool"},
+    ]
+    chosen = []
+    for where in filters:
+        limit(store, EVERYTHING)
+        whole = ids(await talk.recall("falcon glacier", k=20, scope="tenant", where=where))
+        limit(store, CANDIDATES)
+        found = ids(await talk.recall("falcon glacier", k=20, scope="tenant", where=where))
+        assert set(found) == set(whole), where
+        chosen.append(sorted(marked.index(turn) for turn in marked if turn.id in found))
+    assert chosen == [[2, 3, 4], [1, 4], [0, 1, 2, 3, 4, 5], [], []]
 
 
 async def test_the_number_of_candidates_is_bounded(store: Store) -> None:

@@ -133,3 +133,16 @@ async def forgotten_state_is_gone(db: Database) -> None:
         await state.forget(first)
         assert [turn.data for turn in await state.history()] == [b"two"]
         await state.verify()
+
+
+@guarantee
+async def items_are_ranked_by_themselves(db: Database) -> None:
+    """In a conversation of the kind items, a hit is not credited with what stands before or after it."""
+    async with db.open() as store:
+        items = await store.conversation("notes", settings={"kind": "items"})
+        for text in ("The harbour opens at nine.", f"A note on {WORD}.", "Bread and butter."):
+            await items.append("user", text)
+        hits = await items.recall(WORD)
+        assert hits[0].turn is not None
+        assert WORD in hits[0].turn.text
+        assert {(hit.parts["neighbour"], hit.parts["session"]) for hit in hits if hit.turn} == {(0.0, 0.0)}
