@@ -507,7 +507,7 @@ class Conversation:
         `where` filters the turns by metadata, actor, role and time, see `Where`; with conditions other than the time,
         no facts are returned."""
 
-    def summaries(self) -> list[Summary]:
+    def summaries(self) -> Results[Summary]:
         """Return every summary, with the span that it covers."""
 
     def compact(self, *, keep_tokens: int | None = None, policy: CompactionSettings | None = None) -> int:
@@ -534,7 +534,7 @@ class Conversation:
     def drop_note(self, list_name: str, index: int) -> WorkingMemory:
         """Remove a note."""
 
-    def facts(self, *, include_invalidated: bool = False, as_of: Moment | None = None) -> list[Fact]:
+    def facts(self, *, include_invalidated: bool = False, as_of: Moment | None = None) -> Results[Fact]:
         """Return the known facts, with where each was said and since when it is valid.
 
         - `include_invalidated`: also those that a later fact replaced.

@@ -124,3 +124,18 @@ async def test_the_lag_until_a_turn_can_be_recalled_is_measured(store: Store, me
     await store.settle()
     (lag,) = meter.lags
     assert 0 <= lag < 120
+
+
+async def test_lists_of_facts_and_summaries_say_why_they_are_empty(store: Store, meter: Counting) -> None:
+    talk = await store.conversation("a")
+    assert (reason(await talk.facts()), reason(await talk.summaries())) == ("nothing stored", "nothing stored")
+    await talk.append("user", "I like rice.")
+    assert (reason(await talk.facts()), reason(await talk.summaries())) == ("switched off", "not ready")
+    await talk.update(settings={"facts": True, "compaction": {"strategy": "never"}})
+    assert (reason(await talk.facts()), reason(await talk.summaries())) == ("not ready", "switched off")
+    await talk.extract_facts()
+    assert reason(await talk.facts()) is None
+    assert reason(await talk.facts(as_of="2001-01-01T00:00:00Z")) == "other scope"
+    state = await store.conversation("c", settings={"kind": "state"})
+    assert (reason(await state.facts()), reason(await state.summaries())) == ("switched off", "switched off")
+    assert {("facts", "not ready"), ("summaries", "switched off")} <= set(meter.empties)

@@ -434,7 +434,7 @@ class Conversation:
             where=where,
         )
 
-    async def summaries(self) -> list[Summary]:
+    async def summaries(self) -> Results[Summary]:
         """Return every summary, with the span that it covers."""
         return await self._services.memory.summaries()
 
@@ -470,7 +470,7 @@ class Conversation:
         """Remove a note."""
         return await self._services.memory.drop_note(list_name, index)
 
-    async def facts(self, *, include_invalidated: bool = False, as_of: Moment | None = None) -> list[Fact]:
+    async def facts(self, *, include_invalidated: bool = False, as_of: Moment | None = None) -> Results[Fact]:
         """Return the known facts, with where each was said and since when it is valid.
 
         - `include_invalidated`: also those that a later fact replaced.

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from palaver.memory.compaction import Compaction
 from palaver.memory.settings import kind_of
 from palaver.model import ConversationInfo, Empty, Results, Scope
 from palaver.ports.engine import ConversationStore
@@ -16,6 +17,36 @@ from palaver.telemetry import Meter
 log = logging.getLogger("palaver.recall")
 
 T = TypeVar("T")
+
+
+NO_TURNS = Empty("nothing stored", "this conversation has no turns")
+NOT_FOR_STATE = Empty("switched off", "conversations of the kind state have no memory")
+
+
+def why_no_summaries(info: ConversationInfo) -> Empty:
+    """Return why a conversation has no summary."""
+    if kind_of(info.settings) == "state":
+        return NOT_FOR_STATE
+    if not info.turn_count:
+        return NO_TURNS
+    rules = Compaction.of(info.settings)
+    if rules.strategy == "never":
+        return Empty("switched off", "compaction has the strategy 'never' in this conversation")
+    due = f"after {rules.trigger_turns:,} turns or {rules.trigger_tokens:,} tokens"
+    return Empty("not ready", f"{info.turn_count:,} turns; summaries are written {due}, or by summarize()")
+
+
+def why_no_facts(info: ConversationInfo, through: int) -> Empty:
+    """Return why a conversation has no facts. `through` is the position of the last turn that was read for notes."""
+    if kind_of(info.settings) == "state":
+        return NOT_FOR_STATE
+    if not info.turn_count:
+        return NO_TURNS
+    if not info.settings.get("facts"):
+        return Empty("switched off", "facts are not extracted here: settings={'facts': True}, or extract_facts()")
+    if through < 0:
+        return Empty("not ready", "facts are extracted when turns are summarised, or by extract_facts()")
+    return Empty("nothing relevant", f"{through + 1:,} turns were read, and none states a fact for the extractor")
 
 
 @dataclass(frozen=True, slots=True)

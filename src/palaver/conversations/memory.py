@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from palaver.conversations.arguments import turn_id
+from palaver.conversations.emptiness import EmptyResults, why_no_facts, why_no_summaries
 from palaver.conversations.handle import Handle
 from palaver.conversations.redaction import TurnRedaction
 from palaver.core.identity import moment
@@ -18,7 +19,19 @@ from palaver.memory.compaction import check_policy
 from palaver.memory.facts_over_time import BY_PERSON, clean_object, correctable, corrected, facts_believed_at
 from palaver.memory.settings import CompactionSettings
 from palaver.memory.worker.loop import Worker
-from palaver.model import ACT_FOR, GENERATE, READ, WRITE, Fact, Summary, Turn, WorkingMemory
+from palaver.model import (
+    ACT_FOR,
+    GENERATE,
+    READ,
+    WRITE,
+    ConversationInfo,
+    Empty,
+    Fact,
+    Results,
+    Summary,
+    Turn,
+    WorkingMemory,
+)
 from palaver.ports.memory import FactsDraft, MemoryDraft, ReadBudget
 from palaver.telemetry import Telemetry
 
@@ -33,12 +46,18 @@ class ConversationMemory:
     worker: Worker
     telemetry: Telemetry
     redaction: TurnRedaction
+    empties: EmptyResults
 
     # ---- summaries
 
-    async def summaries(self) -> list[Summary]:
+    async def summaries(self) -> Results[Summary]:
         self.handle.require(READ)
-        return await self.handle.engine.summaries(self.handle.scope, self.handle.id, None)
+        found = await self.handle.engine.summaries(self.handle.scope, self.handle.id, None)
+        why = None if found else why_no_summaries(await self._info())
+        return self.empties.report("summaries", found, why)
+
+    async def _info(self) -> ConversationInfo:
+        return await self.handle.engine.conversation(self.handle.scope, self.handle.id)
 
     async def compact(self, keep_tokens: int | None, policy: CompactionSettings | None) -> int:
         self.handle.require(READ, WRITE, GENERATE)
@@ -123,12 +142,18 @@ class ConversationMemory:
 
     # ---- facts
 
-    async def facts(self, include_invalidated: bool, as_of: Moment | None = None) -> list[Fact]:
+    async def facts(self, include_invalidated: bool, as_of: Moment | None = None) -> Results[Fact]:
         self.handle.require(READ)
         at = None if as_of is None else moment(clean_moment("as_of", as_of))
-        everything = include_invalidated or at is not None
-        found = await self.handle.engine.facts(self.handle.scope, self.handle.id, everything)
-        return found if at is None else facts_believed_at(found, at)
+        known = await self._stored_facts() if at is not None else []
+        found = facts_believed_at(known, at) if at is not None else await self._stored_facts(include_invalidated)
+        if known and not found:
+            return self.empties.report("facts", found, Empty("other scope", "facts are known, but none at that time"))
+        why = None if found else why_no_facts(await self._info(), (await self._read_notes())[0].through_seq)
+        return self.empties.report("facts", found, why)
+
+    async def _stored_facts(self, include_invalidated: bool = True) -> list[Fact]:
+        return await self.handle.engine.facts(self.handle.scope, self.handle.id, include_invalidated)
 
     async def correct_fact(
         self, fact: Fact | str, text: str, by: str | None, valid_from: Moment | None, valid_to: Moment | None
@@ -137,7 +162,7 @@ class ConversationMemory:
         id = fact.id if isinstance(fact, Fact) else clean_name("fact", fact)
         author, words = self._author(by), clean_object(await self._clean_note(text))
         with self.telemetry.memory("upsert_memory", self.handle.id):
-            old = correctable(await self.facts(include_invalidated=True), id, words)
+            old = correctable(await self._stored_facts(), id, words)
             new = corrected(old, self.worker.ids(), words, author, self.worker.clock.now())
             new = replace(
                 new,
@@ -146,11 +171,11 @@ class ConversationMemory:
             )
             draft = FactsDraft(new=(new,), replaced=((old.id, new.id),))
             await self.handle.engine.put_facts(self.handle.scope, self.handle.id, draft)
-        return next(one for one in await self.facts(include_invalidated=True) if one.id == new.id)
+        return next(one for one in await self._stored_facts() if one.id == new.id)
 
     async def corrections_by(self, user: str) -> list[str]:
         """Return the ids of the facts that a user wrote."""
-        return [fact.id for fact in await self.facts(include_invalidated=True) if fact.by == f"{BY_PERSON}{user}"]
+        return [fact.id for fact in await self._stored_facts() if fact.by == f"{BY_PERSON}{user}"]
 
     async def learn_again(self) -> None:
         """Read the turns again for the memory of persons, after another branch or the setting was chosen."""

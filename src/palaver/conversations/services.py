@@ -44,7 +44,7 @@ class ConversationServices:
             handle, parts.contexts, self.attachments, parts.generation, empties, parts.meter, telemetry
         )
         self.recall = ConversationRecall(handle, parts.contexts.recall, telemetry, empties)
-        self.memory = ConversationMemory(handle, parts.worker, telemetry, self.redaction)
+        self.memory = ConversationMemory(handle, parts.worker, telemetry, self.redaction, empties)
         self.log = ConversationLog(handle, self.attachments)
         self.answers = Answers(handle, self._generation_services(parts, handle))
 

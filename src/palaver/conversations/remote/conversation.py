@@ -437,8 +437,9 @@ class RemoteConversation(Conversation):
 
         return Recall(search)
 
-    async def summaries(self) -> list[Summary]:
-        return [values.value(one, Summary) for one in await self._items("summaries")]
+    async def summaries(self) -> Results[Summary]:
+        found = await self._transport.get(f"{self._path}/summaries")
+        return values.results(found, lambda one: values.value(one, Summary))
 
     async def compact(self, *, keep_tokens: int | None = None, policy: CompactionSettings | None = None) -> int:
         body = values.fields_json({"keep_tokens": keep_tokens, "policy": policy})
@@ -466,10 +467,10 @@ class RemoteConversation(Conversation):
         path = f"{self._path}/memory/{list_name}/{index}"
         return values.value(await self._transport.request("DELETE", path, repeatable=False), WorkingMemory)
 
-    async def facts(self, *, include_invalidated: bool = False, as_of: Moment | None = None) -> list[Fact]:
-        when = values.fields_json({"as_of": as_of})
-        found = await self._items("facts", include_invalidated=include_invalidated, **when)
-        return [values.value(one, Fact) for one in found]
+    async def facts(self, *, include_invalidated: bool = False, as_of: Moment | None = None) -> Results[Fact]:
+        params = {"include_invalidated": include_invalidated, **values.fields_json({"as_of": as_of})}
+        found = await self._transport.get(f"{self._path}/facts", **params)
+        return values.results(found, lambda one: values.value(one, Fact))
 
     async def extract_facts(self, *, through: Turn | str | None = None) -> list[Fact]:
         body = values.fields_json({"through": _id(through)})

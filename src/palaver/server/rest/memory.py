@@ -46,7 +46,7 @@ async def build_context(store: StoreDep, talk: ConversationDep, body: schemas.Co
 
 async def list_summaries(talk: ConversationDep) -> Response:
     """List the summaries, each with the span of turns that it covers."""
-    return reply_items([wire.plain(one) for one in await talk.summaries()])
+    return reply_results(await talk.summaries(), wire.plain)
 
 
 async def summarize(talk: ConversationDep, body: schemas.Through | None = None) -> Response:
@@ -64,8 +64,7 @@ async def list_facts(
     talk: ConversationDep, include_invalidated: bool = False, as_of: schemas.Moment | None = None
 ) -> Response:
     """List the facts, each with its source and the time since when it holds; with `as_of`, as believed then."""
-    found = await talk.facts(include_invalidated=include_invalidated, as_of=as_of)
-    return reply_items([wire.plain(one) for one in found])
+    return reply_results(await talk.facts(include_invalidated=include_invalidated, as_of=as_of), wire.plain)
 
 
 async def extract_facts(talk: ConversationDep, body: schemas.Through | None = None) -> Response:

@@ -53,6 +53,7 @@ class Fact(ResponseBody):
 
 class Facts(ResponseBody):
     items: list[Fact]
+    empty: EmptyBody | None = Field(None, description="Why there are no items; null if there are some.")
 
 
 class CorrectedFact(RequestBody):
@@ -146,6 +147,7 @@ class Summary(ResponseBody):
 
 class Summaries(ResponseBody):
     items: list[Summary]
+    empty: EmptyBody | None = Field(None, description="Why there are no items; null if there are some.")
 
 
 class Through(RequestBody):
