@@ -80,7 +80,7 @@ $(LOWEST)/.ready: pyproject.toml
 
 lowest: $(LOWEST)/.ready
 	$(LOWEST)/bin/python -m pytest -n 3 --dist worksteal -m "$(QUICK)" $(WITHOUT) --hypothesis-profile "fewest examples" \
-	  $(foreach path,adapters server/compat/test_openai_agents.py engines/supabase/test_compat.py,--ignore=tests/$(path))
+	  $(foreach path,adapters server/compat/test_openai_agents.py engines/supabase/test_compat.py tools/test_licences.py,--ignore=tests/$(path))
 
 # The wheel, built and installed into empty environments: the base, and each extra by itself. Some minutes.
 wheel-test: $(READY)
