@@ -27,7 +27,7 @@ ALL = [check for check in CHECKS.get_all() if check.__name__ not in STATEFUL]
 REJECTED, ACCEPTED = "RejectedPositiveData", "AcceptedNegativeData"
 INSIDE = (
     r"tools|tool_choice|messages|message|items|input|content|metadata|tool_calls|tool_results|sources|tokens|receipt"
-    r"|policy|settings|semantic_recall|context_management|palaver|palaver\.context|system|history|context|conversation"
+    r"|policy|settings|where|semantic_recall|context_management|palaver|palaver\.context|system|history|context|conversation"
 )
 # (the report, what it is about, the reason). The second is searched in "METHOD /path STATUS detail".
 REASONS: tuple[tuple[str, str, str], ...] = (
