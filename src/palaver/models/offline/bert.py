@@ -47,7 +47,8 @@ class Norm:
 
     def __call__(self, x: Floats) -> Floats:
         x = x - x.mean(axis=-1, keepdims=True)
-        x /= np.sqrt((x * x).mean(axis=-1, keepdims=True) + np.float32(EPSILON))
+        variance: Floats = np.einsum("ij,ij->i", x, x) / np.float32(x.shape[-1])
+        x *= (np.float32(1) / np.sqrt(variance + np.float32(EPSILON)))[:, None]
         x *= self.weight
         x += self.bias
         return x
@@ -80,15 +81,23 @@ class Layer:
 
 
 def _gelu(x: Floats) -> Floats:
-    z: Floats = np.abs(x * _SQRT_HALF)
-    t: Floats = np.float32(1) / (np.float32(1) + _ERF_SCALE * z)
-    poly = np.full_like(t, _ERF[0])
+    """Return x / 2 * (1 + erf(x / sqrt(2))). In place as far as possible: new arrays took a tenth of the time."""
+    half = x * _SQRT_HALF
+    z: Floats = np.abs(half)
+    t = z * _ERF_SCALE
+    t += np.float32(1)
+    np.reciprocal(t, out=t)
+    out: Floats = t * np.float32(_ERF[0])
     for term in _ERF[1:]:
-        poly *= t
-        poly += np.float32(term)
-    poly *= t
-    poly *= np.exp(-z * z)
-    out: Floats = x * np.where(x >= 0, 1 - np.float32(0.5) * poly, np.float32(0.5) * poly)
+        out += np.float32(term)
+        out *= t
+    z *= -z
+    out *= np.exp(z, out=z)
+    np.subtract(np.float32(1), out, out=out)  # erf of the absolute value
+    np.copysign(out, half, out=out)
+    out += np.float32(1)
+    out *= x
+    out *= np.float32(0.5)
     return out
 
 
