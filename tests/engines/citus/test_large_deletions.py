@@ -2,7 +2,6 @@
 
 from tests.engines.postgres.test_large_deletions import (  # noqa: F401
     admin,
-    small_slices,
     store,
     test_expired_conversations_go_in_slices_and_each_is_reported_once,
     test_forget_itself_continues_what_was_interrupted,

@@ -9,7 +9,7 @@ from palaver.audit.seals import check_seals, check_tip, seal_everything
 from palaver.conversations.api_keys import check_key_log, create_key, hash_of, key_log, list_keys, revoke_key
 from palaver.conversations.internals import engine_of
 from palaver.errors import InvalidInput, PermissionDenied, TurnNotFound, VerificationFailed
-from palaver.model import READ, WRITE, Right, Scope
+from palaver.model import ADMIN, READ, WRITE, Right, Scope
 from palaver.testing.fakes import FakeClock
 from palaver.testing.kit import Database, guarantee, refused
 
@@ -168,7 +168,7 @@ async def work_that_waits_is_counted_and_so_is_how_long_it_has(db: Database) -> 
 async def a_key_sees_what_it_owns(db: Database) -> None:
     """A key without a user sees the conversations of its tenant, its own included; `own` without a user is refused."""
     async with db.open(tenant="acme") as store:
-        _, key = await create_key(store, "backend")
+        _, key = await create_key(store, "backend", rights=frozenset({READ, WRITE, ADMIN}))
         assert key.scope.visibility == "tenant"
         async with refused(InvalidInput, field="visibility"):
             await create_key(store, "nobody", visibility="own")
