@@ -78,6 +78,7 @@ ARGUMENTS = {
     "dead": "true",
     "delay": "1",
     "discard_after": "true",
+    "dropped": "{fact/$fact}",
     "draft": '{"id": "$fresh", "role": "user", "actor": "$me", "content": "x", "is_parts": 0, "level": 0,'
     ' "from_seq": 0, "through_seq": 1, "turns": 1, "tokens": 1, "text": "x", "token_count": 1, "model": "x",'
     r' "revision": 0, "salt": "\\x00000000000000000000000000000000"}',
@@ -85,6 +86,8 @@ ARGUMENTS = {
     "empty": "{}",
     "error": "x",
     "everywhere": "true",
+    "expected_hash": "$tip_hash",
+    "expected_n": "$tip_n",
     "expected_seq": "0",
     "fields": "{title}",
     "file": "$file",
@@ -133,6 +136,7 @@ ARGUMENTS = {
     "most": "50",
     "most_rows": "50",
     "most_facts": "50",
+    "moved": '{"$turn": "$fresh"}',
     "n": "0",
     "new": '[{"id": "$fresh", "subject": "x", "predicate": "x", "object": "$fresh", "confidence": 1,'
     ' "valid_from": 1, "by": "x"}]',
@@ -251,7 +255,8 @@ def made_up(tenant: str, run: str) -> Known:
     ids = {name: _id() for name in ("conversation", "turn", "pending")}
     numbers = {name: str(8 * 10**15 + place) for place, name in enumerate(("cid", "tid", "pid", "jid"))}
     path = f"ada-{run}/{ids['conversation']}/{_word()}"
-    return Known({**_common(tenant, run), **texts, **ids, **numbers, "word": _word(), "path": path})
+    tip = {"tip_n": "1", "tip_hash": "00" * 32}
+    return Known({**_common(tenant, run), **texts, **ids, **numbers, **tip, "word": _word(), "path": path})
 
 
 def _common(tenant: str, run: str, owner: str | None = None) -> dict[str, str]:
@@ -371,7 +376,8 @@ async def _derive(store: Store, talk: Conversation, turn: Turn, word: str) -> No
 async def _numbers(admin: Any, tenant: str, turn: str) -> dict[str, str]:
     row = await admin.fetchrow(
         """SELECT t.cid, t.tid, (SELECT min(p.pid) FROM palaver.passages p WHERE p.tenant = t.tenant AND p.tid = t.tid)
-        AS pid FROM palaver.turns t WHERE t.tenant = $1 AND t.id = $2""",
+        AS pid, c.next_n - 1 AS tip_n, encode(c.tip_hash, 'hex') AS tip_hash
+        FROM palaver.turns t JOIN palaver.conversations c USING (tenant, cid) WHERE t.tenant = $1 AND t.id = $2""",
         tenant,
         turn,
     )
