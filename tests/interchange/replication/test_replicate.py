@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import palaver
 from palaver import InvalidInput, Scope, Store
-from palaver.conversations.internals import engine_of
+from palaver.conversations.internals import clock_of, engine_of
+from palaver.interchange.archive import archive_conversation
 from palaver.interchange.replication import slices
 from palaver.interchange.replication.report import ReplicationReport
-from palaver.interchange.replication.run import replicate
+from palaver.interchange.replication.run import ARCHIVED, _Replication, replicate
+from palaver.model import ConversationInfo
 from palaver.ports.queries import ConversationChanges
 from tests.interchange.replication.stores import assert_same, logs, say, texts
 
@@ -399,3 +402,50 @@ async def test_a_title_that_a_model_made_goes_with_its_turn_in_the_other_store(l
     assert (await there.refresh()).title is None
     await run(left, right)
     assert (await talk.refresh()).title is None
+
+
+async def test_a_turn_that_was_merged_under_another_id_is_deleted_with_its_origin(left: Store, right: Store) -> None:
+    talk = await left.conversation("trip")
+    await run(left, right)
+    there = await right.conversation("trip")
+    secret = await talk.append("user", "My number is 4711.")
+    await say(there, ["Right."])
+    await replicate(left, right, direction="push")
+    assert await texts(there, everything=True) == ["Right.", "My number is 4711."]
+    await talk.forget(secret)
+    await replicate(left, right, direction="push")
+    assert await texts(there, everything=True) == ["Right."]
+    await run(left, right)
+
+
+async def test_a_turn_that_the_target_stores_during_a_run_is_kept(
+    left: Store, right: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = await left.conversation("trip")
+    await run(left, right)
+    there = await right.conversation("trip")
+    await say(talk, ["Left.", "Left goes on."])
+    compare, late = _Replication._last_common, ["Right."]
+
+    async def compare_and_write(self: _Replication, one: ConversationInfo, other: ConversationInfo) -> int:
+        common = await compare(self, one, other)
+        while late:
+            await there.append("user", late.pop())
+        return common
+
+    monkeypatch.setattr(_Replication, "_last_common", compare_and_write)
+    await run(left, right)
+    assert await texts(there, everything=True) == ["Right.", "Left.", "Left goes on."]
+
+
+async def test_turns_are_kept_where_an_archive_hides_the_last_common_event(left: Store, right: Store) -> None:
+    talk = await left.conversation("trip")
+    await run(left, right)
+    there = await right.conversation("trip")
+    await say(there, ["Right."])
+    await say(talk, [f"Left {n}." for n in range(5)])
+    later = clock_of(left).now() + timedelta(days=1)
+    await archive_conversation(left, talk, later, list)
+    report = await replicate(left, right)
+    assert [(one.action, one.reason) for one in report.conversations] == [("refused", f"Conflict: {ARCHIVED}")]
+    assert await texts(there) == ["Right."]

@@ -104,3 +104,9 @@ def changed_keys(events: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
     for event in events:
         found.update(payload_of(event).get(ROWS) or {})
     return found
+
+
+def origins(events: Iterable[Row]) -> dict[str, str]:
+    """Return the turns that came from elsewhere, by the id that they had there."""
+    found = ((payload_of(event).get("origin"), event["turn"]) for event in events if event["kind"] in NEW_TURN)
+    return {origin: turn for origin, turn in found if origin is not None}

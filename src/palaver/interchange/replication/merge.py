@@ -17,7 +17,7 @@ from palaver.core.branches import LoggedTree, Node
 from palaver.core.derived_rows import NOTES, ROWS, derived_hash, hashed_values, item_key, kind_of, source_key
 from palaver.core.identity import canonical_json, event_hash, new_salt, stamp, stub_key
 from palaver.core.turn_draft import STORED_FIELDS, TurnDraft, content_hash, decode_content, preview, stub_hash, words
-from palaver.interchange.replication.copies import NEW_TURN, Copy, Row, changed_keys, payload_of
+from palaver.interchange.replication.copies import NEW_TURN, Copy, Row, changed_keys, origins, payload_of
 from palaver.memory import working_memory
 from palaver.model import MEMORY_LISTS, Note, WorkingMemory
 from palaver.ports.queries import Record
@@ -54,8 +54,8 @@ class _Merge:
         self.tree = _tree_of(main.turns)
         self.keys = {turn["idempotency_key"]: turn for turn in main.turns if turn["idempotency_key"]}
         self.ids = {turn["id"]: turn["id"] for turn in other.turns[: other.turns_at(common)]}  # other's ids to main's
-        self.origins = _origins(main.events_after(common))
-        self.theirs = {turn: origin for origin, turn in _origins(other.events_after(common)).items()}
+        self.origins = origins(main.events_after(common))
+        self.theirs = {turn: origin for origin, turn in origins(other.events_after(common)).items()}
         self.own = {turn["id"] for turn in main.turns}
         self.same_items = _same_items(main, other)
         self.result = Merged(self.main)
@@ -261,12 +261,6 @@ def _tree_of(turns: Sequence[Row]) -> LoggedTree:
     tree.active = sorted((node for node in tree.in_order if node.active), key=lambda node: node.position)
     tree.next_seq = len(turns)
     return tree
-
-
-def _origins(events: Sequence[Row]) -> dict[str, str]:
-    """Return the turns that came from elsewhere, by the id that they had there."""
-    found = ((payload_of(event).get("origin"), event["turn"]) for event in events if event["kind"] in NEW_TURN)
-    return {origin: turn for origin, turn in found if origin is not None}
 
 
 def _same_items(main: Copy, other: Copy) -> dict[str, str]:

@@ -21,7 +21,7 @@ from palaver.conversations.opener import open as open_store
 from palaver.conversations.remote.store import RemoteStore
 from palaver.conversations.store import Store
 from palaver.core.rights import require_right
-from palaver.errors import ConversationBusy, ConversationGone, InvalidInput, NotFound, PalaverError
+from palaver.errors import Conflict, ConversationBusy, ConversationGone, InvalidInput, NotFound, PalaverError
 from palaver.interchange.replication.copies import Copy, changed_keys
 from palaver.interchange.replication.merge import merge
 from palaver.interchange.replication.report import DIRECTIONS, Direction, ReplicatedConversation, ReplicationReport
@@ -275,8 +275,7 @@ class _Replication:
                 await copy_next_slice(source, target, ahead, behind)
             except NotPlain:
                 copy, tip = await _whole(source, id), await _tip(target, behind)
-                if copy.tip.n < tip.n:
-                    raise Moved from None
+                await _require_beginning(copy, tip, target)
                 await target.adopt(Adoption(expected=tip, records=copy.records(), whole=True), source)
 
     async def _last_common(self, left: ConversationInfo, right: ConversationInfo) -> int:
@@ -376,6 +375,20 @@ async def _tip(side: Side, info: ConversationInfo) -> Tip:
     if event is None:
         raise Moved
     return Tip(conversation=info.id, n=event.n, hash=event.hash)
+
+
+async def _require_beginning(copy: Copy, tip: Tip, target: Side) -> None:
+    """Check that nothing in the target is lost when a copy replaces it: its log is the beginning of the copy's."""
+    if copy.tip.n < tip.n:
+        raise Moved
+    first = copy.events[0]["n"]
+    if first <= tip.n:
+        if copy.events[tip.n - first]["hash"].hex() != tip.hash:
+            raise Moved  # the target continued since
+        return
+    known = {turn["id"] for turn in copy.turns}  # the last event that both have is in an archive
+    if any(turn["id"] not in known for turn in (await target.copy(tip.conversation, derived=False)).turns):
+        raise Conflict(ARCHIVED)
 
 
 async def _is_expired(side: Side, id: str) -> bool:

@@ -14,7 +14,7 @@ from palaver.core.identity import canonical_json, from_json, micros, new_salt
 from palaver.core.turn_draft import decode_content, encode_content
 from palaver.errors import AttachmentNotFound, ConversationGone, ConversationNotFound, ScrubPending
 from palaver.files.storage import blob_path
-from palaver.interchange.replication.copies import Copy, Row, read_copy
+from palaver.interchange.replication.copies import Copy, Row, origins, read_copy
 from palaver.model import ConversationInfo, Event, Scope, Tip
 from palaver.ports.engine import Engine
 from palaver.ports.queries import ALL_RECORDS, Adoption, ConversationChanges, EventQuery, Record, RecordRange
@@ -161,7 +161,8 @@ class Side:
 
     async def apply_deletions(self, mine: Copy, theirs: Copy, common: int) -> bool:
         """Delete the turns that the other store deleted since event `common`. Returns whether there were any."""
-        gone = _deleted_since(theirs, common)
+        names = origins(mine.events_after(common))  # a turn that was merged here has another id
+        gone = {names.get(turn, turn): kind for turn, kind in _deleted_since(theirs, common).items()}
         left = {turn["id"]: turn for turn in mine.turns if turn["status"] != "forgotten"}
         id = mine.conversation["id"]
         retired = [turn for turn, kind in gone.items() if kind == "retire" and turn in left]
