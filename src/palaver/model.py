@@ -507,7 +507,7 @@ class WorkingMemory:
     rules alone then. `extractor_postponed` are the positions, from and up to, of turns that it has not read because of
     the daily limit of model calls; it reads them on another day. `extractor_dropped` counts the notes and facts that it
     proposed and that were dropped, because no turn says them. `summary_by` is the person who wrote the summary, if
-    it was not a model.
+    it was not a model. `empty` says why there are no notes and no summary; it is not stored.
     """
 
     summary: str = ""
@@ -525,6 +525,7 @@ class WorkingMemory:
     extractor_postponed: tuple[int, int] | None = None
     extractor_dropped: int = 0
     summary_by: str | None = None
+    empty: Empty | None = field(default=None, compare=False)
 
 
 MEMORY_LISTS = (

@@ -388,7 +388,7 @@ class Conversation:
 
         The checked bytes are stored in another place, so that nobody can change them with the upload URL."""
 
-    def attachments(self, limit: int = 50, *, before: Attachment | str | None = None) -> list[Attachment]:
+    def attachments(self, limit: int = 50, *, before: Attachment | str | None = None) -> Results[Attachment]:
         """Return the newest files of this conversation, including those that no turn has taken yet."""
 
     def attachment(self, attachment: Attachment | str) -> Attachment:

@@ -40,7 +40,7 @@ def test_compact_does_nothing_before_it_is_due_unless_it_must(ok, talk):
 
 
 def test_memory_is_empty_at_first(ok, lines, talk):
-    assert ok("memory", "support/42") == "Nothing noted.\n"
+    assert ok("memory", "support/42") == "Nothing noted: this conversation has no turns.\n"
     (known,) = lines("memory", "support/42")
     assert all(known[name] == [] for name in MEMORY_LISTS)
 
@@ -50,7 +50,7 @@ def test_a_note_is_added_corrected_and_dropped(ok, lines, talk):
     (known,) = lines("memory", "support/42", "--correct", "goals", "0", "Ship in June")
     assert [note["text"] for note in known["goals"]] == ["Ship in June"]
     assert "Ship in June" in ok("explain", "support/42", "--text")
-    assert ok("memory", "support/42", "--drop", "goals", "0") == "Nothing noted.\n"
+    assert ok("memory", "support/42", "--drop", "goals", "0") == "Nothing noted: this conversation has no turns.\n"
 
 
 def test_a_person_signs_the_note(lines, store):

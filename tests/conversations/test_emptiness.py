@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import palaver
+from palaver.conversations.emptiness import why_no_files
 from palaver.conversations.store import Store
 from palaver.telemetry import Meter
 
@@ -49,8 +51,8 @@ def embedder() -> Letters:
 
 
 @pytest.fixture
-async def store(database_url: str, meter: Counting, embedder: Letters) -> AsyncIterator[Store]:
-    options: Any = {"embedder": embedder, "meter": meter, "worker": False}
+async def store(database_url: str, meter: Counting, embedder: Letters, tmp_path: Path) -> AsyncIterator[Store]:
+    options: Any = {"embedder": embedder, "meter": meter, "worker": False, "files": tmp_path / "files"}
     async with palaver.open(database_url, tenant="acme", user="ada", **options) as one:
         yield one
 
@@ -139,3 +141,23 @@ async def test_lists_of_facts_and_summaries_say_why_they_are_empty(store: Store,
     state = await store.conversation("c", settings={"kind": "state"})
     assert (reason(await state.facts()), reason(await state.summaries())) == ("switched off", "switched off")
     assert {("facts", "not ready"), ("summaries", "switched off")} <= set(meter.empties)
+
+
+async def test_notes_and_lists_of_files_say_why_they_are_empty(store: Store, meter: Counting) -> None:
+    talk = await store.conversation("a")
+    assert (reason(await talk.working_memory()), reason(await talk.attachments())) == ("nothing stored",) * 2
+    turn = await talk.append("user", "Rice.")
+    assert reason(await talk.working_memory()) == "not ready"
+    await talk.summarize(through=turn)
+    assert reason(await talk.working_memory()) == "nothing relevant"
+    notes = await talk.remember("goals", "Cook rice")
+    assert reason(notes) is None
+    assert reason(await talk.working_memory()) is None
+    assert reason(await talk.drop_note("goals", 0)) == reason(await talk.working_memory())
+    file = await talk.attach(b"Rice.", filename="rice.txt")
+    assert reason(await talk.attachments()) is None
+    assert "older" in str((await talk.attachments(before=file)).empty)
+    assert why_no_files(None, has_place=False).reason == "switched off"
+    state = await store.conversation("c", settings={"kind": "state"})
+    assert reason(await state.working_memory()) == "switched off"
+    assert {("notes", "not ready"), ("files", "nothing stored")} <= set(meter.empties)

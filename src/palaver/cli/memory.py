@@ -75,7 +75,7 @@ def _show_memory(known: WorkingMemory) -> None:
         if notes:
             say(Text(name, "bold"), *(_note_line(index, one) for index, one in enumerate(notes)))
     if not known.summary and not any(notes for _, notes in lists):
-        say("Nothing noted.")
+        say(f"Nothing noted: {known.empty.detail}." if known.empty else "Nothing noted.")
     show_failure(known)
 
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote_to_bytes
 from uuid import uuid4
 
 from palaver.conversations.arguments import MAX_READ
+from palaver.conversations.emptiness import EmptyResults, why_no_files
 from palaver.conversations.handle import Handle
 from palaver.conversations.redaction import TurnRedaction
 from palaver.conversations.storage_room import StorageRoom
@@ -23,8 +24,8 @@ from palaver.errors import AttachmentNotFound, EngineError, InvalidInput, Palave
 from palaver.files import kinds
 from palaver.files.reader import Files
 from palaver.files.sandbox import NO_TEXT, check_archive
-from palaver.files.storage import STAGED, blob_folder, blob_path
-from palaver.model import READ, WRITE, Attachment, FileText, Upload
+from palaver.files.storage import STAGED, UnsetBlobs, blob_folder, blob_path
+from palaver.model import READ, WRITE, Attachment, FileText, Results, Upload
 from palaver.ports.blobs import Blobs
 from palaver.ports.clock import Clock, Ids
 
@@ -42,13 +43,16 @@ class AttachmentReader:
     handle: Handle
     files: Files
     redaction: TurnRedaction
+    empties: EmptyResults
     read_seconds: float = READ_SECONDS
 
-    async def newest(self, limit: int, before: Attachment | str | None) -> list[Attachment]:
+    async def newest(self, limit: int, before: Attachment | str | None) -> Results[Attachment]:
         self.handle.require(READ)
         id = before.id if isinstance(before, Attachment) else optional_name("before", before)
         limit = clean_limit("limit", limit, MAX_READ)
-        return await self.handle.engine.attachments(self.handle.scope, self.handle.id, id, limit)
+        found = await self.handle.engine.attachments(self.handle.scope, self.handle.id, id, limit)
+        has_place = not isinstance(self.files.blobs, UnsetBlobs)
+        return self.empties.report("files", found, why_no_files(id, has_place=has_place))
 
     async def get(self, attachment: Attachment | str) -> Attachment:
         self.handle.require(READ)

@@ -319,7 +319,7 @@ class Conversation:
         """
         return await self._services.uploads.complete_upload(upload)
 
-    async def attachments(self, limit: int = 50, *, before: Attachment | str | None = None) -> list[Attachment]:
+    async def attachments(self, limit: int = 50, *, before: Attachment | str | None = None) -> Results[Attachment]:
         """Return the newest files of this conversation, including those that no turn has taken yet."""
         return await self._services.attachments.newest(limit, before)
 

@@ -49,6 +49,26 @@ def why_no_facts(info: ConversationInfo, through: int) -> Empty:
     return Empty("nothing relevant", f"{through + 1:,} turns were read, and none states a fact for the extractor")
 
 
+def why_no_notes(info: ConversationInfo, through: int) -> Empty:
+    """Return why a conversation has no notes. `through` is the position of the last turn that was read for notes."""
+    if kind_of(info.settings) == "state":
+        return NOT_FOR_STATE
+    if not info.turn_count:
+        return NO_TURNS
+    if through < 0:
+        return Empty("not ready", "notes are taken when turns are summarised; remember() adds one at once")
+    return Empty("nothing relevant", f"{through + 1:,} turns were read, and none says anything to note")
+
+
+def why_no_files(before: str | None, *, has_place: bool) -> Empty:
+    """Return why no file is listed; `before` is the one at which the list begins."""
+    if not has_place:
+        return Empty("switched off", "no location for files is set: files= or PALAVER_FILES")
+    if before is None:
+        return Empty("nothing stored", "this conversation has no files")
+    return Empty("nothing stored", "there are no older files in this conversation")
+
+
 @dataclass(frozen=True, slots=True)
 class EmptyResults:
     """Logs and counts empty results, and looks for something that was not searched."""
@@ -64,8 +84,10 @@ class EmptyResults:
         return found
 
     def note(self, what: str, empty: Empty) -> None:
-        # A context without recalled turns is usual in a short conversation; an index that is not ready never is.
-        level = logging.DEBUG if what == "context" and empty.reason != "not ready" else logging.INFO
+        # A context without recalled turns is usual in a short conversation, and so is one without files, which every
+        # answer looks for; an index that is not ready never is.
+        is_usual = what in ("context", "files") and empty.reason != "not ready"
+        level = logging.DEBUG if is_usual else logging.INFO
         log.log(level, "%s is empty: %s (%s)", what, empty.reason, empty.detail)
         self.meter.empty(what, empty.reason)
 

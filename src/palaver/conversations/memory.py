@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from palaver.conversations.arguments import turn_id
-from palaver.conversations.emptiness import EmptyResults, why_no_facts, why_no_summaries
+from palaver.conversations.emptiness import EmptyResults, why_no_facts, why_no_notes, why_no_summaries
 from palaver.conversations.handle import Handle
 from palaver.conversations.redaction import TurnRedaction
 from palaver.core.identity import moment
@@ -84,7 +84,14 @@ class ConversationMemory:
 
     async def notes(self) -> WorkingMemory:
         self.handle.require(READ)
-        return (await self._read_notes())[0]
+        return await self._explain_empty((await self._read_notes())[0])
+
+    async def _explain_empty(self, notes: WorkingMemory) -> WorkingMemory:
+        if not working_memory.is_empty(notes):
+            return notes
+        why = why_no_notes(await self._info(), notes.through_seq)
+        self.empties.note("notes", why)
+        return replace(notes, empty=why)
 
     async def _read_notes(self) -> tuple[WorkingMemory, str | None]:
         """Return the notes, and the JSON that they are stored as."""
@@ -102,11 +109,11 @@ class ConversationMemory:
         return await self._remove(lambda notes: working_memory.correct(notes, list_name, index, text, author))
 
     async def drop_note(self, list_name: str, index: int) -> WorkingMemory:
-        return await self._remove(lambda notes: working_memory.drop(notes, list_name, index))
+        return await self._explain_empty(await self._remove(lambda notes: working_memory.drop(notes, list_name, index)))
 
     async def names(self, user: str) -> bool:
         """Return whether a user wrote or said any of the notes."""
-        before = await self.notes()
+        before, _ = await self._read_notes()
         return working_memory.without_person(before, user) != before
 
     async def drop_notes_of(self, user: str) -> WorkingMemory:

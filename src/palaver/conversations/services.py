@@ -30,7 +30,7 @@ class ConversationServices:
         telemetry, threads = parts.generation.telemetry, parts.generation.provider_threads
         empties = EmptyResults(parts.engine, parts.meter)
         self.redaction = TurnRedaction(handle, parts.redactor)
-        self.attachments = AttachmentReader(handle, Files(parts.engine, parts.blobs), self.redaction)
+        self.attachments = AttachmentReader(handle, Files(parts.engine, parts.blobs), self.redaction, empties)
         room = StorageRoom(handle, parts.budgets)
         self.uploads = AttachmentWriter(handle, parts.blobs, parts.clock, parts.ids, self.redaction, room)
         copies = FileCopies(self.attachments, self.uploads)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -465,8 +465,13 @@ def _check_index(notes: Sequence[Note], index: int) -> int:
 
 
 def to_json(memory: WorkingMemory) -> str:
-    """Encode the memory; equal memories give equal text."""
-    return canonical_json(memory)
+    """Encode the memory; equal memories give equal text. Why it is empty is not part of it."""
+    return canonical_json({one.name: getattr(memory, one.name) for one in fields(memory) if one.name != "empty"})
+
+
+def is_empty(memory: WorkingMemory) -> bool:
+    """Return whether there are no notes and no summary."""
+    return not memory.summary and not any(getattr(memory, name) for name in MEMORY_LISTS)
 
 
 def from_json(text: str) -> WorkingMemory:

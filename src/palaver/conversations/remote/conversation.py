@@ -304,10 +304,9 @@ class RemoteConversation(Conversation):
         path = f"{self._path}/uploads/{upload.id}/complete"
         return values.value(await self._transport.post(path, {"token": upload.path}, repeatable=True), Attachment)
 
-    async def attachments(self, limit: int = 50, *, before: Attachment | str | None = None) -> list[Attachment]:
-        return [
-            values.value(one, Attachment) for one in await self._items("attachments", limit=limit, before=_id(before))
-        ]
+    async def attachments(self, limit: int = 50, *, before: Attachment | str | None = None) -> Results[Attachment]:
+        found = await self._transport.get(f"{self._path}/attachments", limit=limit, before=_id(before))
+        return values.results(found, lambda one: values.value(one, Attachment))
 
     async def attachment(self, attachment: Attachment | str) -> Attachment:
         return values.value(await self._transport.get(f"{self._path}/attachments/{_id(attachment)}"), Attachment)

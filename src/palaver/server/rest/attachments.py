@@ -125,7 +125,8 @@ async def list_attachments(
     """List the files of a conversation, newest first, including those without a turn."""
     found = await talk.attachments(limit, before=before)
     more = page_path(request, before=found[-1].id) if len(found) == limit else None
-    return Reply({"items": [wire.attachment(one) for one in found], "next": more})
+    items = [wire.attachment(one) for one in found]
+    return Reply({"items": items, "next": more, "empty": wire.plain(found.empty)})
 
 
 async def get_attachment(talk: ConversationDep, attachment: AttachmentId) -> Response:

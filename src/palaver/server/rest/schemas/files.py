@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from palaver import model
-from palaver.server.rest.schemas.base import Name, RequestBody, ResponseBody, examples, mirrors
+from palaver.server.rest.schemas.base import EmptyBody, Name, RequestBody, ResponseBody, examples, mirrors
 
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
 
@@ -32,6 +32,7 @@ class Attachment(ResponseBody):
 class Attachments(ResponseBody):
     items: list[Attachment]
     next: str | None
+    empty: EmptyBody | None = Field(None, description="Why there are no items; null if there are some.")
 
 
 class FileText(ResponseBody):

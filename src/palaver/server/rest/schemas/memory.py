@@ -172,7 +172,7 @@ class Note(ResponseBody):
 
 @mirrors(model.WorkingMemory)
 class WorkingMemory(ResponseBody):
-    pass
+    empty: EmptyBody | None = Field(None, description="Why there are no notes and no summary; null if there are some.")
 
 
 class NewNote(RequestBody):
