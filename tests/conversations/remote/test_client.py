@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import apsw
 import pytest
 
 import palaver
@@ -13,6 +14,7 @@ from palaver.errors import (
     EngineUnavailable,
     InvalidInput,
     PermissionDenied,
+    ScrubPending,
     StoreClosed,
     TokenRefused,
 )
@@ -85,6 +87,18 @@ async def test_errors_are_those_of_the_library(remote_server: Running) -> None:
         assert missing.value.conversation == "nowhere"
         with pytest.raises(InvalidInput, match="cannot be used with a store on a server"):
             await store.settle()
+
+
+async def test_a_deletion_says_that_old_bytes_remain(remote_server: Running) -> None:
+    """Another process is reading the file."""
+    async with palaver.open(remote_server.url, key=remote_server.key()) as store:
+        talk = await store.conversation("secrets")
+        secret = await talk.append("user", "My number is 4711.")
+        with apsw.Connection(remote_server.settings.url.removeprefix("sqlite:///")) as other:
+            other.execute("SELECT count(*) FROM turns").fetchall()
+            with pytest.raises(ScrubPending):
+                await talk.forget(secret)
+        assert not await talk.history()
 
 
 def test_the_synchronous_api(remote_server: Running) -> None:

@@ -61,8 +61,8 @@ class Transport:
         `repeatable` requests are sent again if the connection fails; by default those that read, replace or delete.
         """
         response = await self._send(method, path, method in SAFE if repeatable is None else repeatable, options)
-        if response.status_code == 202 and response.headers.get("content-type", "").startswith("application/problem"):
-            raise ScrubPending
+        if response.status_code == 202:
+            _raise_if_pending(response.content)
         if response.status_code >= 400:
             raise _failure(response.status_code, response.content)
         if not response.content:
@@ -127,6 +127,13 @@ async def _parse(response: httpx.Response) -> AsyncGenerator[ServerEvent]:
             if lines:
                 yield ServerEvent(kind, json.loads("\n".join(lines)))
             kind, lines = "message", []
+
+
+def _raise_if_pending(content: bytes) -> None:
+    """Raise `ScrubPending` for a deletion whose bytes are still in the WAL. Other replies with 202 have no detail."""
+    body = json.loads(content) if content else None
+    if isinstance(body, dict) and body.keys() == {"detail"}:
+        raise ScrubPending
 
 
 def _failure(status: int, content: bytes) -> PalaverError:
