@@ -24,6 +24,7 @@ from palaver.engines.postgres.failures import error_for
 from palaver.errors import EngineError, EngineUnavailable
 from tests.support import postgres_server
 from tests.support.postgres_server import Server
+from tests.upgrades.test_upgrades import postgres_at, rows_of
 
 # ---- locks ----------------------------------------------------------------------------------------------------------
 
@@ -259,6 +260,43 @@ async def test_two_administrators_share_a_server_and_neither_is_superuser(own_se
         await postgres_server.execute(own_server.url, postgres_server.LOGIN)
         async with palaver.open(postgres_server.as_application(second), worker=False) as store:
             await (await store.conversation("k")).append("user", "hello")
+
+
+@pytest.mark.process
+async def test_an_administrator_without_superuser_indexes_the_metadata_of_earlier_rows(own_server: Server) -> None:
+    """Row level security holds for the owner of the tables, too."""
+    async with an_administrator(own_server) as (_, url):
+        async with transports.open_connection(url, administrator=True) as connection:
+            await postgres_at(connection, 14)
+            database = urlsplit(url).path[1:]
+            await postgres_server.execute(own_server.at(database), rows_of("postgres", 14))
+            await migrate.migrate(connection)
+        await postgres_server.execute(own_server.url, postgres_server.LOGIN)
+        async with palaver.open(postgres_server.as_application(url), tenant="acme", worker=False) as store:
+            (info,) = (await store.conversations(where={"metadata": {"plan": "pro"}})).items
+            (turn,) = await (await store.get(info.id)).history(where={"metadata": {"m": 1}})
+            assert turn.text == "Rice and vegetables are fine."
+
+
+async def test_metadata_that_was_deleted_while_it_was_read_does_not_stay(postgres_database: str) -> None:
+    (step,) = [one for one in online_steps.read(f"{migrate.PACKAGE}.migrations", 14) if one.name == "read_metadata"]
+    async with palaver.open(postgres_server.as_application(postgres_database), worker=False) as store:
+        talk = await store.conversation("k", metadata={"plan": "pro"})
+        kept = await talk.append("user", "One.", metadata={"n": 1})
+        await talk.forget(await talk.append("user", "Two.", metadata={"n": 2}))
+        async with transports.open_connection(postgres_database, administrator=True) as connection:
+            await connection.execute(
+                "INSERT INTO palaver.turn_metadata SELECT tenant, cid, 'n', palaver.metadata_value('2'), tid "
+                "FROM palaver.turns WHERE status = 'forgotten'"
+            )
+            await connection.execute(
+                "INSERT INTO palaver.conversation_metadata SELECT tenant, cid, 'old', palaver.metadata_value('1') "
+                "FROM palaver.conversations"
+            )
+            await online_steps.run(connection, [step])
+            assert await connection.fetchval("SELECT count(*) FROM palaver.turn_metadata") == 1
+            assert await connection.fetchval("SELECT count(*) FROM palaver.conversation_metadata") == 1
+        assert [one.id for one in await talk.history(where={"metadata": {"n": 1}})] == [kept.id]
 
 
 def dumped(url: str, *options: str) -> subprocess.CompletedProcess[str]:
