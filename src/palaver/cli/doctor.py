@@ -18,7 +18,7 @@ import typer
 from palaver.cli.app import Call, command
 from palaver.cli.database import existing, hide_password, sqlite_path
 from palaver.cli.migrate import read_pragma, read_schema
-from palaver.cli.output import emit, size, table
+from palaver.cli.output import counted, emit, size, table
 from palaver.conversations.internals import engine_of, worker_of
 from palaver.errors import FilesNotConfigured, NotFound, PalaverError
 from palaver.memory.worker.jobs.repair import repair_conversation, repair_database
@@ -148,6 +148,7 @@ async def _derived(call: Call, database: dict[str, Any], repair: bool) -> dict[s
                 await _repair(worker_of(store), found)
                 found = await engine.find_damage(thorough=True)
             kept = await engine.rows_kept_aside()
+            outbox = (await store.stats()).storage["outbox"]
     except PalaverError as problem:
         return {**database, "problem": database["problem"] or str(problem)}
     advice = f"derived data is damaged ({describe(merge(found))}): run `palaver doctor --repair`" if found else None
@@ -156,8 +157,15 @@ async def _derived(call: Call, database: dict[str, Any], repair: bool) -> dict[s
         "problem": advice,
         "damage": [str(one) for one in found],
         "repaired": [str(one) for one in repaired],
+        "waiting": [_waiting_line(job) for job in outbox if job["error"]],
         "kept_aside": [f"{one.table}: {one.count} of conversation {one.conversation}" for one in kept],
     }
+
+
+def _waiting_line(job: Mapping[str, Any]) -> str:
+    """Describe jobs that were tried and are not done: they failed, or a budget is used up."""
+    outcome = "put aside" if job["dead"] else "will be tried again"
+    return f"{job['kind']}: {counted(job['jobs'], 'job')} {outcome} ({job['error']})"
 
 
 async def _repair(worker: Worker, found: Sequence[Damage]) -> None:
@@ -244,6 +252,7 @@ def _show(report: Mapping[str, Any]) -> None:
         rows.append(("cluster", database["cluster"]))
     rows.append(("problem", database["problem"] or "none"))
     rows += [("repaired", one) for one in database.get("repaired", ())]
+    rows += [("jobs", one) for one in database.get("waiting", ())]
     rows += [("kept aside", one) for one in database.get("kept_aside", ())]
     rows.append(("files", report["files"]["problem"] or report["files"]["location"]))
     rows += [(f"SQLite {name}", "present" if there else "missing") for name, there in report["sqlite"].items()]

@@ -17,6 +17,7 @@ from palaver.files.reader import Files
 from palaver.generation.settings import GenerationContext
 from palaver.memory.worker.loop import Worker
 from palaver.models.budgets import Budgets
+from palaver.models.embedding_budget import EmbeddingBudget
 from palaver.models.token_ratio import TokenRatios
 from palaver.ports.blobs import Blobs
 from palaver.ports.clock import Clock, Ids
@@ -58,9 +59,10 @@ class Components:
 
     def signed_in(self, engine: SignedInEngine) -> Components:
         """Return the components for the user that `engine` is signed in as: only the shared caches stay the same."""
-        recall = RecallService(engine, self.worker.embedder, self.clock)
         blobs = self.blobs if self.blobs_chosen else engine.blobs
         budgets = Budgets(engine, self.clock, is_on=engine.is_service)
+        embedding_budget = EmbeddingBudget.of(self.worker.embedder, budgets, self.worker.models)
+        recall = RecallService(engine, self.worker.embedder, self.clock, budget=embedding_budget)
         return replace(
             self,
             engine=engine,

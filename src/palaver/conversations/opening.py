@@ -44,6 +44,7 @@ from palaver.memory.shapes import clean_shapes
 from palaver.memory.worker.loop import Worker
 from palaver.model import WRITE, Scope
 from palaver.models.budgets import Budgets
+from palaver.models.embedding_budget import EmbeddingBudget
 from palaver.models.offline.embedder import available as embedder_available
 from palaver.models.offline.embedder import open_embedder
 from palaver.models.tokens import BpeCounter
@@ -114,6 +115,8 @@ def _make_components(connected: _Connected, options: StoreOptions, lifetime: Lif
     is_open = not isinstance(engine, TokenEngine) or engine.is_service
     lease = clean_seconds("stream_lease", options.streams.get("lease", STREAM_LEASE))
     budgets = Budgets(engine, clock, clean_options(options.budgets), meter, is_on=is_open)
+    embedding_budget = EmbeddingBudget.of(connected.embedder, budgets, connected.generation.models)
+    recall = RecallService(engine, connected.embedder, clock, budget=embedding_budget)
     return Components(
         engine=engine,
         budgets=budgets,
@@ -121,7 +124,7 @@ def _make_components(connected: _Connected, options: StoreOptions, lifetime: Lif
         blobs_chosen=bool(options.files.get("blobs") or options.files.get("folder")),
         drafts=DraftBuilder(counter),
         ids=ids,
-        contexts=ContextBuilder(engine, RecallService(engine, connected.embedder, clock), counter, person),
+        contexts=ContextBuilder(engine, recall, counter, person),
         clock=clock,
         clock_watch=ClockWatch(clock),
         worker=Worker(

@@ -36,7 +36,7 @@ from palaver.errors import (
     StoreClosed,
 )
 from palaver.model import BudgetKind, BudgetLine, BudgetMeasure, BudgetPeriod
-from palaver.models.prices import Price
+from palaver.models.prices import MILLION, Price
 from palaver.models.response_accumulator import ModelResponse
 from palaver.ports.budgets import Account, BudgetStore, Charge, Overrun
 from palaver.ports.clock import Clock
@@ -128,12 +128,15 @@ class Budgets:
         used = await self.engine.spent(payer.tenant, [one.account for one in charges]) if charges else {}
         return any(one.overrun(used.get(one.account, Amounts())) is not None for one in charges)
 
-    async def take_embedding(self, payer: Payer, embedder: str, tokens: int, *, is_free: bool) -> None:
-        """Count texts that a caller has embedded, before it is done. Embedders of providers have no price here."""
+    async def take_embedding(self, payer: Payer, embedder: str, tokens: int, price: Price | None) -> None:
+        """Count texts before they are embedded. The tokens are known then, so that nothing is settled later."""
         limits = await self.limits_of(payer)
-        if not is_free:
+        if price is None:
             self._refuse_money(limits, embedder)
-        await self._spend(payer.tenant, self._charges(limits, Amounts(requests=1, tokens=tokens)))
+        dollars = cost_in_units((price or FREE).input * tokens / MILLION)
+        await self._spend(payer.tenant, self._charges(limits, Amounts(requests=1, tokens=tokens, dollars=dollars)))
+        if limits:
+            self.meter.spent(requests=1, tokens=tokens, dollars=shown("dollars", dollars))
 
     async def count_request(self, payer: Payer) -> None:
         """Count a call that an object of the application makes: nobody knows its tokens."""

@@ -183,7 +183,8 @@ class Embedder(Protocol):
     It may also have `supersedes`, the names of embedders that it replaces: a store with their vectors is embedded again
     in the background, and then the old vectors are deleted. And `typical_cosine`, the mean cosine of two turns of one
     conversation: without it, relevance measures that in each scope, and trusts meaning less. And `languages`, the codes
-    of those that it knows ("en"): for questions in others, words count more than meaning.
+    of those that it knows ("en"): for questions in others, words count more than meaning. And `price`, as of a
+    model: its calls count in budgets then.
     """
 
     name: str

@@ -20,7 +20,8 @@ def explain_ranking(ranking: Ranking, threshold: float | None, *, embeds: bool) 
     if not turns:
         return Empty("nothing stored", "there is no turn to search in this range")
     if embeds and ranking.near.question is None:
-        return Empty("not ready", f"the embedder did not answer; {turns:,} turns were searched by words alone")
+        why = ranking.near.refusal or "the embedder did not answer"
+        return Empty("not ready", f"{why}; {turns:,} turns were searched by words alone")
     cosines = ranking.near.cosines
     waiting = 0 if cosines is None else int(np.isnan(cosines).sum())
     if waiting and not ranking.is_sparse:

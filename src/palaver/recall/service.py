@@ -14,8 +14,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from palaver.core.bounded_dict import BoundedDict
+from palaver.core.budgets import payer_of
 from palaver.core.filters import NO_FILTER, TurnFilter
+from palaver.errors import BudgetExceeded
 from palaver.model import FileQuote, Scope, Turn
+from palaver.models.embedding_budget import EmbeddingBudget
 from palaver.models.offline.embedder import available as embedder_available
 from palaver.ports.clock import Clock
 from palaver.ports.engine import RecallStore
@@ -68,9 +71,14 @@ class RecallService:
     """Ranks the turns of a scope for a question."""
 
     def __init__(
-        self, engine: RecallStore, embedder: Embedder | None, clock: Clock, limits: RecallLimits | None = None
+        self,
+        engine: RecallStore,
+        embedder: Embedder | None,
+        clock: Clock,
+        limits: RecallLimits | None = None,
+        budget: EmbeddingBudget | None = None,
     ) -> None:
-        self.engine, self.embedder, self.clock = engine, embedder, clock
+        self.engine, self.embedder, self.clock, self.budget = engine, embedder, clock, budget
         self.ranking_store = engine if isinstance(engine, RankingStore) else None
         self.limits = limits = limits or RecallLimits()
         self._profiles: BoundedDict[tuple[Scope, RecallScope], IndexedProfile] = BoundedDict(limits.profiles)
@@ -81,7 +89,7 @@ class RecallService:
         self._vectors: OrderedDict[int, ConversationVectors] = OrderedDict()
         self._pools: OrderedDict[tuple[Scope, RecallScope], PooledVectors] = OrderedDict()
         self._lock = asyncio.Lock()
-        self.note = self._describe(has_vector=True)  # how the last question was looked for; a ranking has its own
+        self.note = self._describe()  # how the last question was looked for; a ranking has its own
 
     async def rank(
         self,
@@ -135,7 +143,7 @@ class RecallService:
         if query.collects and near.question is not None and near.sample is None:
             wider = await asyncio.to_thread(self._widen, (scope, where), turns, near, scored)
             scored = await asyncio.to_thread(score_scope, turns.profile, query, lexical, near, most, bounds, wider)
-        note = self._describe(has_vector=near.question is not None, query=query)
+        note = self._describe(near, query)
         lost = (_lost_note(known.missing, "passages"), _lost_note(self._lost_vectors.get((scope, where), 0), "vectors"))
         self.note = note = "; ".join(filter(None, (note, *lost, self.engine.index_problem())))
         profile, scores, order = scored
@@ -168,7 +176,7 @@ class RecallService:
 
         now = self.clock.now()
         query = self._parse(text, size.actors)
-        question = await self._embed(query)
+        question, refusal = await self._embed(scope, where, query)
         sample = None if question is None else await self._read_sample(store, scope, where, size.passages)
         if question is not None and sample is not None:
             question = aim_at_sample(question, sample)
@@ -193,7 +201,8 @@ class RecallService:
         near = self._on_scale(compare(turns, found, sample, question))
         args = (turns.profile, query, lexical, near, most, bounds, typical)
         scores, order = await asyncio.to_thread(rank_turns, *args)
-        self.note = note = self._describe(has_vector=near.question is not None, query=query)
+        near = near._replace(refusal=refusal)
+        self.note = note = self._describe(near, query)
         return Ranking(turns.profile, scores, order, note, near, is_sparse=True, hints=Hints.of(query, lexical))
 
     async def _read_size(self, store: RankingStore, scope: Scope, where: RecallScope) -> RecallSize:
@@ -215,11 +224,13 @@ class RecallService:
         known = getattr(self.embedder, "languages", None)
         return self.embedder is None or known is None or (query.language or "en") in known
 
-    def _describe(self, *, has_vector: bool, query: Query | None = None) -> str:
+    def _describe(self, near: Nearness | None = None, query: Query | None = None) -> str:
         if self.embedder is None:
             how = "none is in use" if embedder_available() else "its files are missing: reinstall palaver"
             return f"by words alone: no embedder ({how})"
-        if not has_vector:
+        if near is not None and near.refusal is not None:
+            return f"by words alone: {near.refusal}"
+        if near is not None and near.question is None:
             return f"by words alone: {self.embedder.name} could not answer"
         how = f"by words and meaning ({self.embedder.name})"
         if query is None or not query.words_first:
@@ -307,9 +318,10 @@ class RecallService:
         """Compare the question with the vectors of the scope: with all of them, or with the nearest of very many."""
         from palaver.recall.vectors import Nearness, compare_with_all, compare_with_pool
 
-        question = await self._embed(query)  # before the vectors: a service may learn its dimensions with this answer
+        # Before the vectors: a service may learn its dimensions with this answer.
+        question, refusal = await self._embed(scope, where, query)
         if question is None:
-            return Nearness()
+            return Nearness(refusal=refusal)
         if self.ranking_store is not None and lexical.passages > self.limits.all_vectors:
             sample = await self._read_sample(self.ranking_store, scope, where, lexical.passages)
             if sample is not None:
@@ -345,16 +357,23 @@ class RecallService:
         typical = getattr(self.embedder, "typical_cosine", None)
         return near if typical is None else near._replace(alike=near.alike.on_scale(typical))
 
-    async def _embed(self, query: Query) -> Floats | None:
-        """Embed the question. None if there is no embedder, or it failed: the ranking's note says so."""
+    async def _embed(self, scope: Scope, where: RecallScope, query: Query) -> tuple[Floats | None, str | None]:
+        """Embed the question. None if there is no embedder, it failed, or a budget refused it, which is said then.
+
+        The user of the scope pays; if the application asks, the owner whose conversations are meant.
+        """
         import numpy as np
 
         if self.embedder is None:
-            return None
+            return None, None
         try:
-            return np.asarray((await self.embedder.embed([query.dense_text]))[0], np.float32)
+            if self.budget is not None:
+                await self.budget.take(payer_of(scope, where.owner or ""), [query.dense_text])
+            return np.asarray((await self.embedder.embed([query.dense_text]))[0], np.float32), None
+        except BudgetExceeded as problem:
+            return None, str(problem)
         except Exception:  # a provider's client may raise anything, and turns are found by their words without it
-            return None
+            return None, None
 
     async def _find_nearest(
         self,

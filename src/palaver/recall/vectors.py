@@ -185,7 +185,8 @@ class Nearness(NamedTuple):
     """The question as a vector, and its cosine with each turn of the profile; NaN for a turn without a vector.
 
     Where only the nearest turns were looked at, `sample` holds the cosines of some others. `alike` says how near the
-    turns are to each other. `asked` is the question before `aim` changed it.
+    turns are to each other. `asked` is the question before `aim` changed it. `refusal` says why a budget did not allow
+    to embed it.
     """
 
     question: Floats | None = None
@@ -193,6 +194,7 @@ class Nearness(NamedTuple):
     sample: Floats | None = None
     alike: Alikeness = Alikeness()
     asked: Floats | None = None
+    refusal: str | None = None
 
     def distribution(self) -> Floats | None:
         """Return cosines that are typical of the scope."""

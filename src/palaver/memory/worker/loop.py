@@ -11,11 +11,19 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from math import inf
 from typing import Any
 
-from palaver.errors import ConversationGone, ConversationNotFound, EngineError, EngineUnavailable, FilesNotConfigured
+from palaver.errors import (
+    BudgetExceeded,
+    ConversationGone,
+    ConversationNotFound,
+    EngineError,
+    EngineUnavailable,
+    FilesNotConfigured,
+)
 from palaver.memory.worker.extraction import Extraction
 from palaver.memory.worker.jobs import JOBS, Handler
 from palaver.memory.worker.jobs.compact import Compactor
@@ -30,6 +38,7 @@ from palaver.ports.jobs import Job
 LEASE_SECONDS = 30.0  # renewed three times in it; after a kill, the next worker waits this long for the job
 FIRST_DELAY, LAST_DELAY = 1_000_000, 60_000_000  # microseconds: 1, 2, 4, 8 … seconds
 FILES = "files"  # the kind of the jobs that read files
+BUDGET_SECONDS = 300  # until a job that a budget refused is tried again: the longest delay that engines store
 CHECK_SECONDS = 3_600.0
 IDLE_SECONDS = 1.0  # between two looks at the queue when nothing wakes the worker
 
@@ -110,12 +119,13 @@ class Worker(JobServices):
             log.warning("attached files wait for a worker that can read them: %s", FilesNotConfigured())
 
     async def _wait_for_next(self, tenant: str | None) -> bool:
-        """Wait a moment for a job that is delayed or claimed elsewhere. False when there is none."""
+        """Wait a moment for a job that is delayed or claimed elsewhere. False when none comes soon."""
         due = await self.next_due(tenant)
-        if due is not None:
-            wait = (due - self.clock.now()).total_seconds()
-            await asyncio.sleep(min(max(wait, 0.01), 0.25))
-        return due is not None
+        wait = inf if due is None else (due - self.clock.now()).total_seconds()
+        if wait > max(self.lease_seconds, LAST_DELAY / 1_000_000):
+            return False  # a budget is used up
+        await asyncio.sleep(min(max(wait, 0.01), 0.25))
+        return True
 
     async def run_one(self, tenant: str | None = None, *, give_way: bool = False) -> bool:
         """Run one job; with `give_way`, let writers go first between its steps. False when there was none."""
@@ -129,6 +139,8 @@ class Worker(JobServices):
             await self.engine.finish_job(job)
         except EngineUnavailable:
             raise
+        except BudgetExceeded as problem:
+            await self._postpone(job, problem)
         except asyncio.CancelledError:  # the store is being closed: the next worker need not wait for the lease
             with suppress(EngineError):  # a full disk must not keep it from closing
                 await asyncio.shield(self.engine.release_job(job))
@@ -169,6 +181,14 @@ class Worker(JobServices):
         outcome = "set aside" if is_last else "will be retried"
         log.warning("job %s of conversation %s failed (%s) and %s", job.kind, job.conversation, kind, outcome)
         await self.engine.retry_job(job, delay, kind, dead=is_last)
+
+    async def _postpone(self, job: Job, problem: BudgetExceeded) -> None:
+        """Look again in five minutes, or when the period of the budget ends. The attempt is not counted."""
+        delay = min(round((problem.retry_after or BUDGET_SECONDS) * 1_000_000), BUDGET_SECONDS * 1_000_000)
+        log.warning("job %s of conversation %s waits for a budget: %s", job.kind, job.conversation, problem)
+        await self.engine.release_job(job)
+        released = replace(job, attempts=job.attempts - 1)
+        await self.engine.retry_job(released, delay, type(problem).__name__, dead=False)
 
     # ---- work that callers wait for
 

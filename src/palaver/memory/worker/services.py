@@ -17,6 +17,7 @@ from palaver.memory.shapes import SubjectShape
 from palaver.memory.worker.throttle import BackgroundThrottle
 from palaver.model import ConversationInfo, Turn
 from palaver.models.budgets import Budgets
+from palaver.models.embedding_budget import EmbeddingBudget
 from palaver.models.registry import ModelRegistry
 from palaver.ports.clock import Clock, Ids
 from palaver.ports.engine import Engine
@@ -64,6 +65,11 @@ class JobServices:
     def __post_init__(self) -> None:
         self.throttle = BackgroundThrottle(self.engine)
         self.cached_redactor = CachedRedactor(self.redactor.redact)
+
+    @property
+    def embedding_budget(self) -> EmbeddingBudget | None:
+        """The budget of the embedder; None if it is free."""
+        return EmbeddingBudget.of(self.embedder, self.budgets, self.models)
 
     def pause(self) -> Pause:
         """Return the pause between two steps of work in a thread."""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import TypeVar
 
+from palaver.core.budgets import Payer
 from palaver.core.concurrency import Pause, iterate_with_pauses
 from palaver.core.identity import time_of_id
+from palaver.errors import BudgetExceeded, ConversationGone, NotFound
 from palaver.memory.worker.jobs import person
 from palaver.memory.worker.services import JobServices
+from palaver.model import Scope
 from palaver.ports.jobs import Job
 from palaver.ports.models import Embedder
 from palaver.ports.recall import Embedded, ToEmbed
 
+T = TypeVar("T")
 BATCH = 32
 NO_EMBEDDER = "none"  # the name under which progress is stored when there are only marks to find
 
@@ -23,18 +29,15 @@ async def run(services: JobServices, job: Job, give_way: bool) -> None:
 
 
 async def embed(services: JobServices, job: Job | None = None, *, give_way: bool = False) -> None:
-    """Store a vector for every new passage and fact, and mark the standing instructions among the passages."""
-    name = services.embedder.name if services.embedder else NO_EMBEDDER
-    while batch := await services.engine.to_embed(name, BATCH, job):
-        if give_way:
-            await services.throttle.let_writers_go_first()
-        vectors = await _embed_passages(services.embedder, [one for one in batch if one.worth_a_vector])
-        marks = await asyncio.to_thread(_find_standing_instructions, batch, services.pause())
-        passages = tuple((one.pid, one.turn) for one in batch)
-        made = Embedded(passages=passages, vectors=vectors, marks=marks, place=batch[0].place)
-        await person.enqueue(services, batch, job)  # first: a crash in between must not lose it
-        await services.engine.put_embedded(name, made)
-        _report_lag(services, batch)
+    """Store a vector for every new passage and fact, and mark the standing instructions among the passages.
+
+    Raises BudgetExceeded if the embedder may not be called now. Marks are made all the same.
+    """
+    try:
+        await _embed_passages(services, services.embedder, job, give_way)
+    except BudgetExceeded:
+        await _embed_passages(services, None, job, give_way)
+        raise
     if services.embedder is not None:
         await _embed_facts(services, services.embedder, job)
     superseded = _superseded(services)
@@ -42,10 +45,70 @@ async def embed(services: JobServices, job: Job | None = None, *, give_way: bool
         await services.engine.drop_vectors(superseded, job)
 
 
+async def _embed_passages(services: JobServices, embedder: Embedder | None, job: Job | None, give_way: bool) -> None:
+    """Store vectors and marks; without an embedder, only marks, whose progress is stored apart from the vectors'."""
+    name = embedder.name if embedder else NO_EMBEDDER
+    while batch := await services.engine.to_embed(name, BATCH, job):
+        if give_way:
+            await services.throttle.let_writers_go_first()
+        for some in _by_payer(services, batch, lambda one: one.thread):
+            await _embed_batch(services, embedder, some, job)
+
+
+def _by_payer(services: JobServices, batch: list[T], conversation: Callable[[T], object]) -> list[list[T]]:
+    """Split a batch where its conversation changes, if calls of the embedder are paid for."""
+    if services.embedding_budget is None:
+        return [batch]
+    return [list(some) for _, some in groupby(batch, conversation)]
+
+
+async def _embed_batch(
+    services: JobServices, embedder: Embedder | None, batch: Sequence[ToEmbed], job: Job | None
+) -> None:
+    wanted = [one for one in batch if one.worth_a_vector] if embedder is not None else []
+    vectors: tuple[tuple[int, int, int, bytes], ...] = ()
+    if embedder is not None and wanted:
+        texts = [one.text for one in wanted]
+        await _reserve(services, _place_of(batch[0], job), texts)
+        vectors = _rows(wanted, await embedder.embed(texts))
+    marks = await asyncio.to_thread(_find_standing_instructions, batch, services.pause())
+    passages = tuple((one.pid, one.turn) for one in batch)
+    made = Embedded(passages=passages, vectors=vectors, marks=marks, place=batch[0].place)
+    await person.enqueue(services, batch, job)  # first: a crash in between must not lose it
+    await services.engine.put_embedded(embedder.name if embedder else NO_EMBEDDER, made)
+    if embedder is not None:
+        _report_lag(services, batch)
+
+
+def _place_of(one: ToEmbed, job: Job | None) -> tuple[str, str | None]:
+    """Return the tenant and the conversation of a passage, as far as they are known."""
+    if one.thread is not None:
+        return one.thread
+    return (one.place[0], None) if job is None else (job.tenant, job.conversation)
+
+
+async def _reserve(services: JobServices, place: tuple[str, str | None], texts: Sequence[str]) -> None:
+    """Count texts in the budgets of the conversation's owner. Raises BudgetExceeded."""
+    budget = services.embedding_budget
+    if budget is None:
+        return
+    tenant, conversation = place
+    owner = None if conversation is None else await _owner_of(services, tenant, conversation)
+    await budget.take(Payer(tenant, owner), texts)
+
+
+async def _owner_of(services: JobServices, tenant: str, conversation: str) -> str | None:
+    try:
+        return (await services.engine.conversation(Scope.of(tenant, None), conversation)).owner or None
+    except (
+        ConversationGone,
+        NotFound,
+    ):  # deleted since: the tenant alone pays, and other conversations of the job do not wait
+        return None
+
+
 def _report_lag(services: JobServices, batch: Sequence[ToEmbed]) -> None:
     """Report how long after their storage turns can be recalled by meaning. An id holds the time when it was made."""
-    if services.embedder is None:
-        return
     now = services.clock.now()
     for id in {one.turn for one in batch if one.turn is not None}:
         services.meter.recallable(max(0.0, (now - time_of_id(id)).total_seconds()))
@@ -64,17 +127,14 @@ def _superseded(services: JobServices) -> tuple[str, ...]:
 
 async def _embed_facts(services: JobServices, embedder: Embedder, job: Job | None) -> None:
     while batch := await services.engine.facts_to_embed(embedder.name, BATCH, job):
-        made = await embedder.embed([one.text for one in batch])
-        vectors = list(zip(batch, map(_half_floats, made), strict=True))
-        await services.engine.put_fact_vectors(embedder.name, vectors)
+        for facts in _by_payer(services, batch, lambda one: (one.tenant, one.conversation)):
+            texts = [one.text for one in facts]
+            await _reserve(services, (facts[0].tenant, facts[0].conversation), texts)
+            vectors = list(zip(facts, map(_half_floats, await embedder.embed(texts)), strict=True))
+            await services.engine.put_fact_vectors(embedder.name, vectors)
 
 
-async def _embed_passages(
-    embedder: Embedder | None, passages: Sequence[ToEmbed]
-) -> tuple[tuple[int, int, int, bytes], ...]:
-    if embedder is None or not passages:
-        return ()
-    vectors = await embedder.embed([one.text for one in passages])
+def _rows(passages: Sequence[ToEmbed], vectors: Sequence[Sequence[float]]) -> tuple[tuple[int, int, int, bytes], ...]:
     return tuple(
         (one.pid, one.tid, one.part, _half_floats(vector)) for one, vector in zip(passages, vectors, strict=True)
     )

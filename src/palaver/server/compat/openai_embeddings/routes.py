@@ -13,6 +13,7 @@ from palaver.conversations.internals import components_of, worker_of
 from palaver.core.budgets import payer_of
 from palaver.core.rights import require_right
 from palaver.model import GENERATE
+from palaver.models.embedding_budget import price_of
 from palaver.models.tokens import counter_for
 from palaver.ports.models import Embedder
 from palaver.server.compat import responses
@@ -38,9 +39,8 @@ async def create_embeddings(request: Request, services: ServicesDep, store: Stor
     as_base64 = _parse_options(body, embedder, services.settings.embedder)
     count = counter_for(embedder.name)
     used = sum(count(text) for text in texts)
-    is_free = not embedder.name.startswith("openai:")
-    budgets = components_of(store).budgets
-    await budgets.take_embedding(payer_of(store.scope), embedder.name, used, is_free=is_free)
+    price = price_of(embedder, worker_of(services.store).models)
+    await components_of(store).budgets.take_embedding(payer_of(store.scope), embedder.name, used, price)
     vectors = await embedder.embed(texts)
     data = [
         {"object": "embedding", "index": n, "embedding": _base64(vector) if as_base64 else vector}
