@@ -15,6 +15,7 @@ from palaver.model import ConversationInfo, Event, Turn
 from palaver.ports.queries import AppendBatch
 from palaver.recall.terms import passages, title_terms
 
+EXACT = 2**53  # up to here, a double holds every whole number
 INFO = (
     "id", "tenant", "owner", "key", "workspace", "agent", "model", "title", "preview", "participants", "metadata",
     "settings", "turn_count", "token_count", "summarized_position", "next_seq", "next_n", "ttl", "expires_at",
@@ -144,7 +145,12 @@ def _tsvector(stems: list[str]) -> tuple[int, str]:
 
 def filter_json(intervals: Sequence[Interval]) -> Json | None:
     """Write the conditions on metadata for the functions that take a filter."""
-    return as_json([list(one) for one in intervals]) if intervals else None
+    return as_json([[_unrounded(value) for value in one] for one in intervals]) if intervals else None
+
+
+def _unrounded(value: object) -> object:
+    """Return a large whole number as text: gateways that read JSON with doubles would round it."""
+    return str(value) if isinstance(value, int) and abs(value) > EXACT else value
 
 
 def filter_args(wanted: TurnFilter) -> dict[str, Any]:

@@ -62,13 +62,15 @@ BEGIN
 END $$;
 
 -- intervals: the intervals of a filter ([condition, key, kind, low, high, low is open, high is open] each), as bytes from
--- `low` on and before `high`
+-- `low` on and before `high`. A number may be given as text: programs on the way may round a large one
 CREATE OR REPLACE FUNCTION palaver.intervals(filter jsonb) RETURNS TABLE (n integer, key text, low bytea, high bytea)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, palaver, pg_temp AS $$
   SELECT (f.one ->> 0)::integer, f.one ->> 1,
-    coalesce(metadata_value(f.one -> 3) || CASE WHEN (f.one ->> 5)::boolean THEN '\x00' ELSE '' END::bytea,
+    coalesce(metadata_value(CASE f.one ->> 2 WHEN 'number' THEN to_jsonb((f.one ->> 3)::numeric) ELSE f.one -> 3 END)
+      || CASE WHEN (f.one ->> 5)::boolean THEN '\x00' ELSE '' END::bytea,
       CASE f.one ->> 2 WHEN 'number' THEN '\x02' ELSE '\x03' END::bytea),
-    coalesce(metadata_value(f.one -> 4) || CASE WHEN (f.one ->> 6)::boolean THEN '' ELSE '\x00' END::bytea,
+    coalesce(metadata_value(CASE f.one ->> 2 WHEN 'number' THEN to_jsonb((f.one ->> 4)::numeric) ELSE f.one -> 4 END)
+      || CASE WHEN (f.one ->> 6)::boolean THEN '' ELSE '\x00' END::bytea,
       CASE f.one ->> 2 WHEN 'number' THEN '\x03' ELSE '\x04' END::bytea)
   FROM jsonb_array_elements(filter) AS f (one)
 $$;
