@@ -307,8 +307,15 @@ async def test_chosen_conversations_and_other_tenants(left: Store, right: Store)
 async def test_a_large_conversation_is_copied_in_slices(
     left: Store, right: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def refuse(side: object, id: str) -> None:
+        raise AssertionError("copied as a whole")
+
     monkeypatch.setattr(slices, "SLICE", 7)
+    monkeypatch.setattr("palaver.interchange.replication.run._whole", refuse)
     talk = await left.conversation("long")
+    for n in range(5):
+        async with talk.stream("assistant") as stream:
+            await stream.write(f"Answer {n}.")
     await talk.append_many({"role": "user", "content": f"Turn {n}."} for n in range(40))
     await talk.remember("goals", "Arrive", by="ada")
     await run(left, right)
@@ -449,3 +456,16 @@ async def test_turns_are_kept_where_an_archive_hides_the_last_common_event(left:
     report = await replicate(left, right)
     assert [(one.action, one.reason) for one in report.conversations] == [("refused", f"Conflict: {ARCHIVED}")]
     assert await texts(there) == ["Right."]
+
+
+@pytest.mark.parametrize("changed", ["turns SET content = 'Changed.'", "facts SET object = 'cheese'"])
+async def test_rows_that_are_not_what_the_log_says_are_not_copied(left: Store, right: Store, changed: str) -> None:
+    talk = await left.conversation("trip")
+    await run(left, right)
+    await say(talk, ["I like pears."])
+    await talk.extract_facts()
+    sql = f"UPDATE {changed}"
+    await engine_of(left).writer.submit(lambda tx: tx.run(sql))  # type: ignore[attr-defined]
+    (report,) = (await replicate(left, right)).conversations
+    assert (report.action, report.reason.partition(":")[0]) == ("refused", "VerificationFailed")
+    assert not await texts(await right.conversation("trip"))

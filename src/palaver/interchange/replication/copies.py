@@ -10,6 +10,7 @@ from palaver.audit.derived import keys_of
 from palaver.audit.verifier import Verifier
 from palaver.core.derived_rows import ROWS
 from palaver.core.identity import from_json
+from palaver.core.turn_draft import STORED_FIELDS, TurnDraft
 from palaver.model import Tip
 from palaver.ports.queries import Record
 
@@ -110,3 +111,8 @@ def origins(events: Iterable[Row]) -> dict[str, str]:
     """Return the turns that came from elsewhere, by the id that they had there."""
     found = ((payload_of(event).get("origin"), event["turn"]) for event in events if event["kind"] in NEW_TURN)
     return {origin: turn for origin, turn in found if origin is not None}
+
+
+def draft_of(row: Mapping[str, Any], **changes: str) -> TurnDraft:
+    """Return the fields of a turn from which its hash is made."""
+    return TurnDraft(**{name: row[name] for name in STORED_FIELDS} | changes)

@@ -16,8 +16,8 @@ from typing import Any
 from palaver.core.branches import LoggedTree, Node
 from palaver.core.derived_rows import NOTES, ROWS, derived_hash, hashed_values, item_key, kind_of, source_key
 from palaver.core.identity import canonical_json, event_hash, new_salt, stamp, stub_key
-from palaver.core.turn_draft import STORED_FIELDS, TurnDraft, content_hash, decode_content, preview, stub_hash, words
-from palaver.interchange.replication.copies import NEW_TURN, Copy, Row, changed_keys, origins, payload_of
+from palaver.core.turn_draft import content_hash, decode_content, preview, stub_hash, words
+from palaver.interchange.replication.copies import NEW_TURN, Copy, Row, changed_keys, draft_of, origins, payload_of
 from palaver.memory import working_memory
 from palaver.model import MEMORY_LISTS, Note, WorkingMemory
 from palaver.ports.queries import Record
@@ -115,9 +115,9 @@ class _Merge:
             self._log("forget", "", id, {}, hash)
             self.tree.forget(id)
             return
-        row["content_hash"] = hash = content_hash(id, _draft(row), row["created"])
+        row["content_hash"] = hash = content_hash(id, draft_of(row), row["created"])
         if row["status"] == "aborted":
-            self._log("open", actor, id, payload, content_hash(id, _draft(row, content=""), row["created"]))
+            self._log("open", actor, id, payload, content_hash(id, draft_of(row, content=""), row["created"]))
             self._log("abort", actor, id, {}, hash)
             self.tree.abort(id)
         else:
@@ -278,10 +278,6 @@ def _meaning(row: Row) -> tuple[Any, ...]:
 def _is_same_request(stored: Row, turn: Row) -> bool:
     names = ("role", "actor", "content", "tool_calls", "tool_results", "metadata")
     return stored["status"] == turn["status"] and all(stored[name] == turn[name] for name in names)
-
-
-def _draft(row: Mapping[str, Any], **changes: str) -> TurnDraft:
-    return TurnDraft(**{name: row[name] for name in STORED_FIELDS} | changes)
 
 
 def _preview(active: Sequence[Row]) -> str | None:

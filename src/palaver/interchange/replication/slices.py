@@ -14,10 +14,11 @@ from typing import cast
 
 from palaver.audit.replay import hash_of
 from palaver.audit.rows import RecordedEvent
-from palaver.core.derived_rows import kind_of
+from palaver.core.derived_rows import derived_hash, hashed_values, kind_of
 from palaver.core.identity import genesis
+from palaver.core.turn_draft import content_hash
 from palaver.errors import ConversationBusy
-from palaver.interchange.replication.copies import NEW_TURN, Copy, changed_keys
+from palaver.interchange.replication.copies import NEW_TURN, Copy, changed_keys, draft_of
 from palaver.interchange.replication.sides import Moved, Side
 from palaver.model import ConversationInfo, Event, Tip
 from palaver.ports.queries import Adoption, RecordRange
@@ -29,6 +30,8 @@ PLAIN = frozenset(
     {"create", "update", "append", "open", "chunk", "commit", "abort", "attach", "stop", "archive", "prove"}
     | {"summarize", "remember", "extract_facts", "forget_fact", "learn", "correct", "approve", "drop_item"}
 )
+
+WRITTEN = (*NEW_TURN, "commit", "abort")  # kinds of events with the hash of a turn
 
 
 class NotPlain(Exception):
@@ -59,6 +62,7 @@ async def copy_next_slice(source: Side, target: Side, ahead: ConversationInfo, b
     added = sum(event.kind in NEW_TURN for event in events)
     part = _Slice(after, through, seq, seq + added, through == ahead.last_event)
     copy = await _read(source, ahead.id, part)
+    _check_rows(copy)
     if behind is None:
         _check_chain(copy, genesis(ahead.id))
         await target.restore(copy, source)
@@ -117,6 +121,20 @@ def _end_early(copy: Copy, part: _Slice) -> None:
     if not active:
         raise NotPlain  # the end of the view is not in the slice
     row["tip_position"], row["tip_slot"] = active[-1]["position"], active[-1]["slot"] or active[-1]["id"]
+
+
+def _check_rows(copy: Copy) -> None:
+    """Check that turns and derived rows are what the events say. If one is not, copy the whole: that is verified."""
+    logged = {event["turn"]: event for event in copy.events if event["kind"] in WRITTEN}
+    for turn in copy.turns:
+        event, hash = logged.get(turn["id"]), content_hash(turn["id"], draft_of(turn), turn["created"])
+        is_later = event is not None and event["kind"] == "open"  # the end of the turn is in the next slice
+        if hash != turn["content_hash"] or event is None or not (is_later or event["content_hash"] == hash):
+            raise NotPlain
+    for key, hash_of_row in changed_keys(copy.events).items():
+        row = copy.derived[key].row if key in copy.derived else None
+        if row and (not row["salt"] or derived_hash(key, row["salt"], hashed_values(kind_of(key), row)) != hash_of_row):
+            raise NotPlain
 
 
 def _check_chain(copy: Copy, previous: bytes) -> None:
