@@ -148,12 +148,14 @@ class Embedded:
     """The worker's results for passages: vectors (passage, turn, part, half floats), marks (passage, turn, 2 or 1).
 
     `passages` lists all of them with the ids of their turns, because row numbers are used again after a deletion.
+    `is_progress` is false if earlier passages still have to be embedded.
     """
 
     passages: tuple[tuple[int, str | None], ...]
     vectors: tuple[tuple[int, int, int, bytes], ...] = ()
     marks: tuple[tuple[int, int, int], ...] = ()
     place: tuple[str, int] = ("", 0)
+    is_progress: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,3 +111,23 @@ async def test_money_is_limited_and_the_price_is_not_known(database_url: str) ->
         await talk.append("user", "I like rice.")
         await store.settle()
         assert (embedder.calls, await backlog(store, embedder)) == (0, 1)
+
+
+async def test_others_do_not_wait_for_the_budget_of_one_user(database_url: str) -> None:
+    embedder, clock = PaidLetters(), FakeClock(START)
+    async with opened(database_url, embedder, {}, clock=clock) as store:
+        await store.set_budget("user", "ada", requests_per_day=0)
+        for n in range(3):
+            for owner in ("ada", "bob"):
+                await (await store.conversation(f"{owner} {n}", owner=owner)).append("user", f"I like rice {n}.")
+        for _ in range(2):
+            await store.settle()
+            clock.advance(360)
+        assert embedder.calls == 3
+        for owner, found in (("ada", "not ready"), ("bob", "nothing relevant")):
+            talk = await store.conversation(f"{owner} 1", owner=owner)
+            assert (await talk.recall("quarks", threshold=1.5)).empty.reason == found
+        await store.set_budget("user", "ada")
+        clock.advance(360)
+        await store.settle()
+        assert await backlog(store, embedder) == 0

@@ -21,7 +21,9 @@ class PostgresEmbeddings(EnginePart):
     async def index_all(self) -> None:
         """Do nothing: every append updates the text index."""
 
-    async def to_embed(self, model: str, limit: int, job: Job | None = None) -> list[ToEmbed]:
+    async def to_embed(self, model: str, limit: int, job: Job | None = None, after: int = 0) -> list[ToEmbed]:
+        if after:
+            return []  # a job is for one conversation, and its passages are embedded in order
         tenant, conversation = self._range(job)
         if job and job.argument:
             await self._index(job)
@@ -40,6 +42,7 @@ class PostgresEmbeddings(EnginePart):
 
     async def put_embedded(self, model: str, embedded: Embedded) -> None:
         tenant, cid = embedded.place
+        assert embedded.is_progress, "passages of a conversation are embedded in order"
         await self.write(
             "put_embedded",
             application_scope(tenant),

@@ -17,10 +17,10 @@ from palaver.ports.recall import Embedded, FactToEmbed, ToEmbed
 DROP_BATCH = 1_000  # vectors deleted in one transaction
 
 
-def to_embed(tx: Tx, model: str, limit: int) -> list[ToEmbed]:
+def to_embed(tx: Tx, model: str, limit: int, after: int = 0) -> list[ToEmbed]:
     """Return the next passages that have no vector of this model."""
     limits = {"limit": limit, "most": embedding.MAX_PARTS_READ, "files": FILE_PARTS}
-    rows = tx.all(Q.to_embed, after=_embedded_pid(tx, model), model=model, **limits)
+    rows = tx.all(Q.to_embed, after=max(after, _embedded_pid(tx, model)), model=model, **limits)
     found = embedding.to_embed(row[:-3] for row in rows)
     return [_with_place(one, *row[-3:]) for one, row in zip(found, rows, strict=True)]
 
@@ -44,7 +44,8 @@ def put_embedded(tx: Tx, model: str, embedded: Embedded) -> None:
     for tid, standing in marks:
         tx.run(Q.mark, tid=tid, standing=standing)
     tx.run(Q.bump_marked, tids=canonical_json([tid for tid, _ in marks]))
-    tx.run(Q.save_embedded_pid, name=_progress_name(model), pid=last)
+    if embedded.is_progress:
+        tx.run(Q.save_embedded_pid, name=_progress_name(model), pid=last)
 
 
 def drop_other_vectors(tx: Tx, model: str, batch: int = DROP_BATCH) -> int:

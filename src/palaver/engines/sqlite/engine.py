@@ -731,8 +731,8 @@ class SQLiteEngine:
     async def health(self) -> Health:
         return await self.readers.run(stats.health)
 
-    async def to_embed(self, model: str, limit: int, job: Job | None = None) -> list[ToEmbed]:
-        return await self.readers.run(embeddings.to_embed, model, limit)
+    async def to_embed(self, model: str, limit: int, job: Job | None = None, after: int = 0) -> list[ToEmbed]:
+        return await self.readers.run(embeddings.to_embed, model, limit, after)
 
     async def put_embedded(self, model: str, embedded: Embedded) -> None:
         await self.writer.submit(embeddings.put_embedded, model, embedded)

@@ -46,13 +46,25 @@ async def embed(services: JobServices, job: Job | None = None, *, give_way: bool
 
 
 async def _embed_passages(services: JobServices, embedder: Embedder | None, job: Job | None, give_way: bool) -> None:
-    """Store vectors and marks; without an embedder, only marks, whose progress is stored apart from the vectors'."""
+    """Store vectors and marks; without an embedder, only marks, whose progress is stored apart from the vectors'.
+
+    Where a job is for several conversations, those whose budgets allow it do not wait for the others.
+    """
     name = embedder.name if embedder else NO_EMBEDDER
-    while batch := await services.engine.to_embed(name, BATCH, job):
+    refused: dict[object, BudgetExceeded] = {}
+    after = 0
+    while batch := await services.engine.to_embed(name, BATCH, job, after):
         if give_way:
             await services.throttle.let_writers_go_first()
         for some in _by_payer(services, batch, lambda one: one.thread):
-            await _embed_batch(services, embedder, some, job)
+            try:
+                if some[0].thread not in refused:
+                    await _embed_batch(services, embedder, some, job, is_progress=not refused)
+            except BudgetExceeded as problem:
+                refused[some[0].thread] = problem
+        after = batch[-1].pid if refused else 0
+    if refused:
+        raise next(iter(refused.values()))
 
 
 def _by_payer(services: JobServices, batch: list[T], conversation: Callable[[T], object]) -> list[list[T]]:
@@ -63,9 +75,11 @@ def _by_payer(services: JobServices, batch: list[T], conversation: Callable[[T],
 
 
 async def _embed_batch(
-    services: JobServices, embedder: Embedder | None, batch: Sequence[ToEmbed], job: Job | None
+    services: JobServices, embedder: Embedder | None, batch: Sequence[ToEmbed], job: Job | None, *, is_progress: bool
 ) -> None:
     wanted = [one for one in batch if one.worth_a_vector] if embedder is not None else []
+    if not wanted and not is_progress:
+        return  # read again in vain: the vectors are there
     vectors: tuple[tuple[int, int, int, bytes], ...] = ()
     if embedder is not None and wanted:
         texts = [one.text for one in wanted]
@@ -73,7 +87,7 @@ async def _embed_batch(
         vectors = _rows(wanted, await embedder.embed(texts))
     marks = await asyncio.to_thread(_find_standing_instructions, batch, services.pause())
     passages = tuple((one.pid, one.turn) for one in batch)
-    made = Embedded(passages=passages, vectors=vectors, marks=marks, place=batch[0].place)
+    made = Embedded(passages=passages, vectors=vectors, marks=marks, place=batch[0].place, is_progress=is_progress)
     await person.enqueue(services, batch, job)  # first: a crash in between must not lose it
     await services.engine.put_embedded(embedder.name if embedder else NO_EMBEDDER, made)
     if embedder is not None:
