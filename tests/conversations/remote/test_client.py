@@ -127,3 +127,12 @@ async def test_the_end_of_the_block_closes_the_connections(remote_server: Runnin
         await store.stats()
     with pytest.raises(StoreClosed):
         await store.stats()
+
+
+async def test_lists_and_notes_say_over_http_why_they_are_empty(remote_server: Running) -> None:
+    async with palaver.open(remote_server.url, key=remote_server.key()) as store:
+        talk = await store.conversation()
+        found = (await talk.working_memory(), await talk.attachments(), await talk.facts(), await talk.summaries())
+        assert [one.empty.reason if one.empty else None for one in found] == ["nothing stored"] * 4
+        await talk.remember("goals", "Cook rice")
+        assert (await talk.working_memory()).empty is None
