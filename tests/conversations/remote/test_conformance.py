@@ -25,7 +25,17 @@ from tests.server.conftest import Running, running
 numbers = count()
 HERE = frozenset({"tenant", "user", "scope", "worker"})
 # Guarantees about the inside of a process: its clock, its files, its models, its rows.
-INSIDE = ("components_of", "engine_of", "clock_of", ".settle(", "records()", ".scoped(", ".restore(", "export_lines")
+INSIDE = (
+    "components_of",
+    "engine_of",
+    "clock_of",
+    ".settle(",
+    "records()",
+    ".scoped(",
+    ".restore(",
+    "export_lines",
+    "replicate(",
+)
 
 
 @dataclass(frozen=True)

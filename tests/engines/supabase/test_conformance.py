@@ -20,6 +20,8 @@ from tests.engines.supabase.conftest import Project
 # Signed-in users depend on the database's clock, which no guarantee can set; their ids are UUIDs; and they have no
 # access to keys, seals and erasures.
 ONLY_THE_APPLICATION = {
+    "a_copy_replaces_only_what_was_read",
+    "two_stores_that_continued_become_the_same",
     "a_clock_that_was_years_ahead_does_not_date_later_turns",
     "a_log_without_the_name_is_proved",
     "an_erased_person_has_no_memory",

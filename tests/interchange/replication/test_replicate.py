@@ -469,3 +469,19 @@ async def test_rows_that_are_not_what_the_log_says_are_not_copied(left: Store, r
     (report,) = (await replicate(left, right)).conversations
     assert (report.action, report.reason.partition(":")[0]) == ("refused", "VerificationFailed")
     assert not await texts(await right.conversation("trip"))
+
+
+async def test_a_conversation_stays_in_the_tenant_of_each_store(left: Store, right: Store) -> None:
+    """Continued in one store, and in both."""
+    target = right.scoped(Scope.of("branch-office", None))
+    talk = await left.conversation("trip")
+    await replicate(left, target)
+    there = await target.conversation("trip")
+    await say(there, ["From there."])
+    await run(left, target)
+    await say(talk, ["From here."])
+    await say(there, ["And from there."])
+    await run(left, target)
+    for store, other in ((left, left.scoped(target.scope)), (target, right)):
+        assert [info.key for info in (await store.conversations()).items] == ["trip"]
+        assert not (await other.conversations()).items

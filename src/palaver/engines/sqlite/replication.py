@@ -63,7 +63,7 @@ def _store(conv: OpenConversation, adoption: Adoption, turns: dict[str, int]) ->
     tx, row = conv.tx, portable(adoption.records[0].row)
     _replace_title(conv)
     tx.run(Q.drop_participants, cid=conv.cid)
-    update_row(tx, "conversations", {**row, "cid": conv.cid})
+    update_row(tx, "conversations", {**row, "cid": conv.cid, "tenant": conv.scope.tenant})
     old, conv.id = conv.id, row["id"]
     conv.turn_count, conv.token_count = row["turn_count"], row["token_count"]
     tx.touched.add(conv.id)

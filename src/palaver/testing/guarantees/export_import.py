@@ -7,9 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from palaver.conversations.conversation import Conversation
+from palaver.conversations.internals import engine_of
 from palaver.conversations.store import Store
 from palaver.errors import AlreadyImported, InvalidInput, PalaverError, PermissionDenied
 from palaver.interchange.jsonl import export_lines, import_dump, read_dumps
+from palaver.interchange.replication.run import replicate
+from palaver.model import Tip
+from palaver.ports.queries import Adoption
 from palaver.testing.guarantees.attachments import MemoryBlobs
 from palaver.testing.guarantees.proof import busy_talk, rows
 from palaver.testing.kit import Database, guarantee, refused
@@ -235,3 +239,38 @@ async def a_stream_that_was_under_way_can_go_on_where_it_was_brought(db: Databas
         await copy.append_chunk(turn, 0, "so good")
         assert (await copy.append_commit(turn)).text == "so far, so good"
         await copy.verify()
+
+
+@guarantee
+async def two_stores_that_continued_become_the_same(db: Database) -> None:
+    """Replication leaves one log in both stores: it holds the turns of both, and nothing that one of them deleted."""
+    async with db.open(tenant="from", worker=False) as left, db.open(tenant="to", worker=False) as right:
+        talk = await left.conversation("k")
+        secret = await talk.append("user", "zanzibar", metadata={"n": 1})
+        assert (await replicate(left, right)).counts == {"copied": 1}
+        there = await right.get(talk.id)
+        await talk.append("user", "from the left")
+        await talk.forget(secret)
+        await there.append("user", "from the right")
+        assert (await replicate(left, right)).counts == {"merged": 1}
+        for one in (talk, there):
+            found = [turn.text for turn in await one.history(include_superseded=True)]
+            assert found == ["from the right", "from the left"]
+            assert await one.history(where={"metadata": {"n": 1}}) == []
+            assert "zanzibar" not in repr(await rows(one))
+        assert await talk.verify() == await there.verify()
+
+
+@guarantee
+async def a_copy_replaces_only_what_was_read(db: Database) -> None:
+    """A copy takes the place of a conversation only while its last event is the expected one."""
+    async with db.open(worker=False) as store:
+        talk, engine = await store.conversation("k"), engine_of(store)
+        await talk.append("user", "first")
+        records = [record async for page in engine.records(store.scope, talk.id, True) for record in page]
+        row = records[0].row
+        expected = Tip(conversation=talk.id, n=row["next_n"] - 1, hash=row["tip_hash"].hex())
+        kept = await talk.append("user", "second")
+        assert not await engine.adopt(store.scope, Adoption(expected=expected, records=records, whole=True))
+        assert (await talk.history())[-1] == kept
+        await talk.verify()
