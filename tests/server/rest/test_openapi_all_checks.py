@@ -43,6 +43,7 @@ REASONS: tuple[tuple[str, str, str], ...] = (
      "rules between fields; the error names both"),
     (REJECTED, r" (model|name|kind|agent|cursor|index|key|turn|through|question|replaces|after|before|attachments): ",
      "names, positions and pages that this server does not have"),
+    (REJECTED, r" timezone: ", "names of zones are those of the time zone database"),
     (REJECTED, r"secret|redact", "a conversation with `redact` refuses a secret in a name"),
     (REJECTED, r" 503 |501 ", "needs a bucket or a key of audit that this server does not have"),
     ("AllowHeaderMismatch", r"/(find|extract|batch|compact|input_tokens|verify) ",
