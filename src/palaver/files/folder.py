@@ -115,8 +115,8 @@ class FolderBlobs:
 def _create(file: Path) -> int:
     """Open a new file for writing. Its folder may be deleted between making it and this: then make it again."""
     for _ in range(MAX_ATTEMPTS):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, FileExistsError):  # mkdir raises the second for a folder that is gone again
+            file.parent.mkdir(parents=True, exist_ok=True)
             return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     raise OSError("others delete the folder again and again")
 
