@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,30 +30,51 @@ NEAR_SQLITE = Goal(3, at_least=False)
 RAW = "CREATE TABLE raw (id bigserial PRIMARY KEY, talk int NOT NULL, content text NOT NULL)"
 
 
-async def run(bench: Bench) -> list[Result]:
+class NoServer(Exception):
+    """There is no Postgres to measure; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A migrated database on a durable server of its own: the superuser's address, and the application's."""
+
+    server: Any
+    admin: str
+    url: str
+
+
+@asynccontextmanager
+async def database() -> AsyncIterator[Database]:
+    """Start a server with a migrated database. Raises NoServer."""
     try:
         from tests.support import postgres_server
-        from tests.support.postgres_server import migrate_for_tests
     except ImportError as problem:
-        return [Skipped("postgres", f"run from a clone ({problem})")]
+        raise NoServer(f"run from a clone ({problem})") from None
     try:
         server = postgres_server.start(postgres_server.DURABLE)
     except postgres_server.NoPostgres as reason:
-        return [Skipped("postgres", str(reason))]
+        raise NoServer(str(reason)) from None
     try:
         admin = server.at(await postgres_server.new_database(server))
-        await migrate_for_tests(admin)
+        await postgres_server.migrate_for_tests(admin)
         await postgres_server.execute(admin, RAW)
-        url = postgres_server.as_application(admin)
-        return [
-            *await _appends(bench, admin, url),
-            await _wakes(bench, url),
-            *await _contexts(bench, admin, url),
-            await _policies(bench, admin, url),
-            *await large.recalls(bench, server),
-        ]
+        yield Database(server, admin, postgres_server.as_application(admin))
     finally:
         postgres_server.remove(server)
+
+
+async def run(bench: Bench) -> list[Result]:
+    try:
+        async with database() as made:
+            return [
+                *await _appends(bench, made.admin, made.url),
+                await _wakes(bench, made.url),
+                *await _contexts(bench, made.admin, made.url),
+                await _policies(bench, made.admin, made.url),
+                *await large.recalls(bench, made.server),
+            ]
+    except NoServer as reason:
+        return [Skipped("postgres", str(reason))]
 
 
 @asynccontextmanager

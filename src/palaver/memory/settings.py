@@ -47,14 +47,14 @@ class ConversationSettings(TypedDict, total=False):
     - `retention`: `full`; `audit-only` keeps hashes of summarised turns; `ephemeral` keeps neither text nor hash.
     - `redact`: remove secrets and personal data before anything is stored.
     - `facts`: extract facts in the background.
-    - `simultaneous`: questions that are asked while another one is being answered: `parallel` answers each at once,
-      `queue` one after the other, `reject` refuses them with ConversationBusy.
+    - `simultaneous`: what to do with a question while another one is being answered. `parallel` answers each at once,
+      `queue` answers one after the other, `reject` refuses it with ConversationBusy.
     - `person`: whether the persons in it are remembered across conversations: `off`, `read` or `read-write`; by default
       as the store says.
     - `context`: policy, budget and other options of its contexts, where a call gives none; see `ContextSettings`.
-    - `kind`: `talk`; or `state` for data of a program that is not talk, such as checkpoints: never indexed, embedded or
-      summarised; or `items` for texts that are searched and recalled, but not summarised. The last two are not in lists
-      of conversations. It is set when the conversation is created, and never changes.
+    - `kind`: `talk`, `state` or `items`. `state` is for data of a program, such as checkpoints: it is never indexed,
+      embedded or summarised. `items` is for texts that are searched and recalled, but not summarised. The last two are
+      not in lists of conversations. It is set when the conversation is created, and never changes.
     """
 
     compaction: CompactionSettings
@@ -118,7 +118,7 @@ def kind_of(settings: Mapping[str, Any]) -> Kind:
 
 def is_state(settings: Mapping[str, Any]) -> bool:
     """Return whether a conversation holds state, which has no words."""
-    return kind_of(settings) == "state"
+    return bool(settings.get("kind") == "state")
 
 
 def completed(settings: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -91,6 +91,8 @@ class Budgets:
         if not self.is_on:
             return {}
         stored, defaults = await self._stored_limits(payer.tenant), self.defaults.limits
+        if not (stored or defaults):  # most tenants
+            return {}
         found = {one: stored.get(one, defaults.get(one[0], {})) for one in payer.subjects()}
         return {one: limits for one, limits in found.items() if limits}
 

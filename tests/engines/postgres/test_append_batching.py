@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -73,6 +74,53 @@ async def test_calls_for_one_conversation_see_each_other(groups: list[int], stor
     assert info.turn_count == 5
     assert info.token_count == sum(turn.token_count for turn in await talk.history())
     await talk.verify()
+
+
+@pytest.mark.parametrize("distributed", [False, True], ids=["together", "one by one"])
+async def test_a_batch_stores_all_rows_of_every_turn(
+    postgres_url: str, postgres_database: str, tmp_path: Path, distributed: bool
+) -> None:
+    """Turns of one batch are inserted by one statement per table, on Citus one by one: the rows are the same."""
+    admin = await asyncpg.connect(postgres_database)
+    if distributed:
+        await admin.execute(
+            "CREATE OR REPLACE FUNCTION palaver.is_distributed() RETURNS boolean LANGUAGE sql IMMUTABLE RETURN true"
+        )
+    long = " ".join(f"Sentence {n} is about badgers and their setts." for n in range(60))
+    async with palaver.open(postgres_url, embedder=None, worker=False, files=tmp_path) as store:
+        assert isinstance(engine_of(store), PostgresEngine)
+        rpc = CountingRpc(engine_of(store))
+        engine_of(store).batcher = AppendBatcher(rpc, lanes=1)
+        talks = [await store.conversation(f"talk {n}") for n in range(3)]
+        await talks[2].append("user", "earlier", idempotency_key="earlier")
+        file = await talks[0].attach(b"badgers", filename="notes.txt")
+        calls = [
+            talks[0].append("user", "with a file", attachments=[file]),
+            talks[0].append("assistant", "", tool_calls=[{"id": "call_1", "name": "look", "arguments": {}}]),
+            talks[0].append("tool", "", tool_results=[{"id": "call_1", "content": "nothing"}]),
+            talks[1].append("user", long, metadata={"topic": "badgers"}),
+            talks[1].append_many(
+                [{"role": "user", "content": f"turn {n}", "idempotency_key": f"{n}"} for n in range(3)]
+            ),
+            talks[2].append("user", "earlier", idempotency_key="earlier"),
+            talks[2].append("user", "new", idempotency_key="new"),
+        ]
+        await asyncio.gather(*calls)
+        assert rpc.sizes == [1, len(calls)]
+        histories = [await talk.history() for talk in talks]
+        assert [[turn.seq for turn in history] for history in histories] == [[0, 1, 2], [0, 1, 2, 3], [0, 1]]
+        assert [file.id for file in histories[0][0].attachments] == [file.id]
+        assert [turn.content for turn in histories[1]] == [long, "turn 0", "turn 1", "turn 2"]
+        found = await talks[1].search("setts", where={"metadata": {"topic": "badgers"}})
+        assert [match.turn.seq for match in found] == [0]
+        for talk in talks:
+            await talk.verify()
+    passages = "SELECT t.seq, p.part FROM palaver.passages p JOIN palaver.turns t USING (tenant, tid) WHERE p.cid = $1"
+    cid = await admin.fetchval("SELECT cid FROM palaver.conversations WHERE id = $1", talks[1].id)
+    rows = [tuple(row) for row in await admin.fetch(f"{passages} ORDER BY pid", cid)]
+    assert len(rows) > 4
+    assert rows == sorted(rows)
+    await admin.close()
 
 
 async def test_the_failure_of_one_is_nobody_elses(groups: list[int], store: palaver.Store) -> None:

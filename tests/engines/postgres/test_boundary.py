@@ -301,3 +301,37 @@ def test_the_limits_are_those_of_the_library() -> None:
     ):
         assert text in source, text
     assert set(get_args(Role)) == {"user", "assistant", "system", "tool"}
+
+
+async def test_a_key_stores_once_in_whatever_order_calls_are_sent(
+    database: Database, talk: palaver.Conversation, postgres_url: str
+) -> None:
+    """The library sends the calls for one conversation next to each other; others need not."""
+    application = {"tenant": "acme", "sight": "tenant", "rights": "read,write,act_for"}
+    async with palaver.open(postgres_url, tenant="acme", user="ada", embedder=None, worker=False) as store:
+        other = await store.conversation("other")
+        order = [(talk, "a"), (other, "a"), (talk, "a"), (talk, "b"), (talk, "a"), (other, "b")]
+        calls = [{"conversation": one.id, "drafts": [draft(idempotency_key=key)]} for one, key in order]
+        stored = await database.call("append_together", application, calls=calls)
+        assert [row["seq"] for row in stored] == [0, 0, 0, 1, 0, 1]
+        for one in (talk, other):
+            assert [turn.idempotency_key for turn in await one.history()] == ["a", "b"]
+            await one.verify()
+
+
+async def test_two_turns_of_one_call_have_different_keys(database: Database, talk: palaver.Conversation) -> None:
+    drafts = [draft(idempotency_key="k"), draft(idempotency_key="k")]
+    with pytest.raises(InvalidInput) as problem:
+        await database.call("append", conversation=talk.id, drafts=drafts)
+    assert problem.value.field == "idempotency_key"
+    assert await talk.history() == []
+
+
+async def test_a_call_without_a_list_is_refused_after_one_with_a_key(
+    database: Database, talk: palaver.Conversation
+) -> None:
+    application = {"tenant": "acme", "sight": "tenant", "rights": "read,write,act_for"}
+    calls = [{"conversation": talk.id, "drafts": [draft(idempotency_key="a")]}]
+    with pytest.raises(InvalidInput):
+        await database.call("append_together", application, calls=[*calls, {"conversation": talk.id, "drafts": "none"}])
+    assert await talk.history() == []

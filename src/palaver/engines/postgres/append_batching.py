@@ -26,7 +26,7 @@ BATCH_BYTES = 1_000_000  # of drafts, in one call
 NOTHING_STORED = ("22", "23", "40", "42", "54", "55")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen, which costs more than the rest of it
 class PendingAppend:
     scope: Scope
     conversation: str

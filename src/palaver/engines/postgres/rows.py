@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from palaver.core.filters import Interval, TurnFilter
@@ -24,9 +25,8 @@ INFO = (
 TURN = TurnRow.__struct_fields__
 EVENT = ("n", "kind", "turn", "actor", "at", "payload", "content_hash", "hash")
 BYTES = frozenset({"salt", "content_hash", "hash", "tip_hash"})
-# Columns that an append does not send back: the caller has them in the draft.
-ECHO = ("content", "tool_calls", "tool_results", "attachments", "sources", "metadata")
-DRAFT = TurnDraft.__struct_fields__
+DRAFT = tuple(name for name in TurnDraft.__struct_fields__ if name not in ("is_parts", "salt", "hash_key"))
+_turn_values, _draft_values = itemgetter(*TURN), attrgetter(*DRAFT)
 
 
 # ---- from rows to values -------------------------------------------------------------------------------------------
@@ -38,8 +38,9 @@ def read_info(row: Row) -> ConversationInfo:
 
 
 def read_turn_row(row: Row) -> TurnRow:
-    values: list[Any] = [unhex(row[name]) if name in BYTES else row[name] for name in TURN]
-    return TurnRow(*values)
+    read = TurnRow(*_turn_values(row))
+    read.salt, read.content_hash = unhex(read.salt), unhex(read.content_hash)
+    return read
 
 
 def read_turn(row: Row, conversation: str) -> Turn:
@@ -49,9 +50,10 @@ def read_turn(row: Row, conversation: str) -> Turn:
 def read_appended(row: Row, draft: TurnDraft, conversation: str) -> Turn:
     """Read a turn that was stored just now: numbers come from the database, content from the draft."""
     turn_row = read_turn_row(row)
-    if turn_row.content is None:
-        for name in ECHO:
-            setattr(turn_row, name, getattr(draft, name))
+    if turn_row.content is None:  # these columns are not sent back: the caller has them in the draft
+        turn_row.content, turn_row.metadata, turn_row.sources = draft.content, draft.metadata, draft.sources
+        turn_row.tool_calls, turn_row.tool_results = draft.tool_calls, draft.tool_results
+        turn_row.attachments = draft.attachments
     return turn_row.turn(conversation)
 
 
@@ -78,13 +80,13 @@ def decode_json(value: Any) -> Any:
 
 def draft_json(draft: TurnDraft) -> dict[str, object]:
     """Return a draft as a row of `turns`, with the stems for the text index."""
-    values: dict[str, object] = {name: value for name in DRAFT if (value := getattr(draft, name)) is not None}
+    given = zip(DRAFT, _draft_values(draft), strict=True)
+    values: dict[str, object] = {name: value for name, value in given if value is not None}
     values["is_parts"] = int(draft.is_parts)
     values["salt"] = to_hex(draft.salt)
     if draft.hash_key:
         values["hash_key"] = True
-    values["words"] = indexed = index_words(words(decode_content(draft.content, draft.is_parts)))
-    values["terms"] = sum(size for size, _ in indexed)
+    values["words"] = index_words(words(decode_content(draft.content, draft.is_parts)))
     return values
 
 

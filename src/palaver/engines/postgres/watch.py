@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import lru_cache
 
 import asyncpg
 
@@ -25,6 +26,11 @@ POLL_LISTENING = 5.0  # seconds between polls while notifications arrive
 BATCH = 200  # names in one notification, whose limit is 8,000 bytes
 
 
+@lru_cache(maxsize=4_096)
+def _hashed_name(conversation: str) -> str:
+    return digest((conversation,)).hex()[:24]
+
+
 class CommitHub(WakeupHub):
     """The subscribers of this process. It also notifies other processes of commits."""
 
@@ -38,7 +44,7 @@ class CommitHub(WakeupHub):
 
     def _name(self, conversation: str) -> str:
         """Return a hash: every login of the database can listen, and must not learn ids."""
-        return conversation if conversation == JOBS else digest((conversation,)).hex()[:24]
+        return conversation if conversation == JOBS else _hashed_name(conversation)
 
     def committed(self, conversation: str) -> None:
         """Wake the subscribers of this process now, and those of others soon."""

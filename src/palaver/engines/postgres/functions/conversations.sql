@@ -234,7 +234,9 @@ BEGIN
   RETURN (SELECT coalesce(array_agg(c.cid), '{}') FROM conversations c WHERE c.tenant = me.tenant AND c.gone IS NULL);
 END $$;
 
--- search: conversations with a title or a turn that contains the words; title matches first, then the most recent
+-- search: conversations with a title or a turn that contains the words; title matches first, then the most recent. Rows
+-- are looked up by LATERAL with OFFSET, which makes the planner fetch each by its key: in a database without statistics,
+-- as after a large import, it would expect a handful of rows and compare all of them with each other
 CREATE OR REPLACE FUNCTION palaver_api.search(who jsonb, query text, candidates integer, shown integer, most integer)
 RETURNS TABLE (conversation jsonb, in_title boolean, turns jsonb)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
@@ -244,8 +246,8 @@ BEGIN
   RETURN QUERY
   WITH hits AS (
     SELECT p.cid, p.tid, max(p.pid) AS pid FROM matching(query::tsquery, sighted(me), 20 * candidates) AS m (pid)
-    JOIN passages p ON p.tenant = me.tenant AND p.pid = m.pid
-    LEFT JOIN turns t ON t.tenant = me.tenant AND t.tid = p.tid
+    CROSS JOIN LATERAL (SELECT o.* FROM passages o WHERE o.tenant = me.tenant AND o.pid = m.pid OFFSET 0) AS p
+    LEFT JOIN LATERAL (SELECT o.active FROM turns o WHERE o.tenant = me.tenant AND o.tid = p.tid OFFSET 0) AS t ON true
     WHERE p.tid IS NULL OR t.active = 1
     GROUP BY p.cid, p.tid ORDER BY max(p.pid) DESC LIMIT candidates
   ), numbered AS (
@@ -256,7 +258,7 @@ BEGIN
     FROM numbered h GROUP BY h.cid
   )
   SELECT to_jsonb(c), f.in_title, (SELECT jsonb_agg(to_jsonb(t) ORDER BY k.n) FROM unnest(f.tids) WITH ORDINALITY AS k (tid, n)
-    JOIN palaver.turns t ON t.tenant = me.tenant AND t.tid = k.tid)
+    CROSS JOIN LATERAL (SELECT o.* FROM turns o WHERE o.tenant = me.tenant AND o.tid = k.tid OFFSET 0) AS t)
   FROM found f JOIN conversations c ON c.tenant = me.tenant AND c.cid = f.cid AND c.gone IS NULL
     AND (c.expires_at IS NULL OR c.expires_at > me.now)
   ORDER BY f.in_title DESC, c.updated DESC LIMIT most;
@@ -273,7 +275,9 @@ BEGIN
   RETURN QUERY
   WITH hits AS (
     SELECT p.tid, max(p.pid) AS pid FROM matching(query::tsquery, ARRAY[c.cid], 20 * candidates) AS m (pid)
-    JOIN passages p ON p.tenant = me.tenant AND p.pid = m.pid WHERE p.tid IS NOT NULL GROUP BY p.tid
-  ) SELECT t.* FROM hits h JOIN turns t ON t.tenant = me.tenant AND t.tid = h.tid
+    CROSS JOIN LATERAL (SELECT o.* FROM passages o WHERE o.tenant = me.tenant AND o.pid = m.pid OFFSET 0) AS p
+    WHERE p.tid IS NOT NULL GROUP BY p.tid
+  ) SELECT t.* FROM hits h
+    CROSS JOIN LATERAL (SELECT o.* FROM turns o WHERE o.tenant = me.tenant AND o.tid = h.tid OFFSET 0) AS t
     WHERE t.active = 1 ORDER BY h.pid DESC LIMIT candidates;
 END $$;

@@ -122,20 +122,24 @@ END $$;
 -- `who` where that differs from the scope of all, which has entered already. `drafts` are rows of `turns`, each with its
 -- `words` (see `index_turn`); values that the caller has already are not sent back. This is the hot path: flat code with
 -- scalars, because each statement and each call of another function costs as much as a small insert. Successive calls
--- for one conversation read and write its row once
+-- for one conversation read and write its row once, and the turns of several calls are inserted by one statement per
+-- table, where one caller may write them all: `collected` holds those that are not inserted yet
 CREATE OR REPLACE FUNCTION palaver.append_calls(me palaver.asker, who jsonb, calls jsonb) RETURNS SETOF palaver.turns
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
   asking jsonb := who;
   call jsonb;
   next jsonb;
-  again boolean := false;
+  again boolean := false;   -- the next call is for the same conversation, by the same caller
+  joined boolean := false;  -- the turns of the next call may be inserted together with these
+  collect boolean;
   conversation text;
   expected_seq bigint;
   drafts jsonb;
   draft jsonb;
   words jsonb;
   t palaver.turns;
+  plain boolean;  -- without tools, files, sources, a key and metadata
   before palaver.turns;
   said text;
   due boolean;
@@ -157,17 +161,38 @@ DECLARE
   passages_added bigint;
   terms_added bigint;
   watched boolean;
+  collected palaver.turns[];  -- NULL: none, because an empty array costs more
+  collected_passages palaver.passages[];
+  collected_events palaver.events[];
+  keys text[];  -- idempotency keys of this call, and of collected turns
 BEGIN
-  FOR n IN 0 .. jsonb_array_length(calls) - 1 LOOP
+  FOR n IN 0 .. jsonb_array_length(calls) LOOP  -- the last time without a call
     call := coalesce(next, calls -> n);
     next := calls -> (n + 1);
+    drafts := call -> 'drafts';
+    IF collected IS NOT NULL AND (NOT joined OR keys IS NOT NULL AND CASE jsonb_typeof(drafts) WHEN 'array'
+        THEN jsonb_array_length(drafts) > 1 OR drafts -> 0 ->> 'idempotency_key' = ANY (keys) ELSE true END) THEN
+      INSERT INTO turns SELECT * FROM unnest(collected);
+      INSERT INTO passages (tenant, cid, tid, part, size, terms)
+      SELECT p.tenant, p.cid, p.tid, p.part, p.size, p.terms FROM unnest(collected_passages) AS p;
+      INSERT INTO events SELECT * FROM unnest(collected_events);
+      FOREACH t IN ARRAY collected LOOP
+        IF t.attachments IS NOT NULL THEN
+          PERFORM bind_files(t, me.now);
+        END IF;
+      END LOOP;
+      collected := NULL; collected_passages := NULL; collected_events := NULL;
+    END IF;
+    IF collected IS NULL THEN
+      keys := NULL;
+    END IF;
+    EXIT WHEN call IS NULL;
     IF asking IS DISTINCT FROM coalesce(call -> 'who', who) THEN
       asking := coalesce(call -> 'who', who);
       me := enter(asking, 'write');
     END IF;
     conversation := call ->> 'conversation';
     expected_seq := (call ->> 'expected_seq')::bigint;
-    drafts := call -> 'drafts';
     IF NOT again THEN
       SELECT o.cid, o.next_seq, o.next_n, o.tip_position, o.tip_slot, o.updated, o.tip_hash, o.preview, o.to_embed,
         o.gone, o.expires_at, o.settings
@@ -188,15 +213,19 @@ BEGIN
     IF (CASE jsonb_typeof(drafts) WHEN 'array' THEN jsonb_array_length(drafts) <= 1000 END) IS NOT TRUE THEN
       PERFORM check_drafts(drafts);
     END IF;
+    again := coalesce(next ->> 'conversation' = conversation AND next -> 'who' IS NOT DISTINCT FROM call -> 'who', false);
+    joined := again OR next IS NOT NULL AND me.sight = 'tenant' AND next -> 'who' IS NOT DISTINCT FROM call -> 'who';
+    -- A query costs more than the values of one row. Citus would copy its rows, which row level security rejects.
+    collect := (joined OR collected IS NOT NULL OR jsonb_array_length(drafts) > 1) AND NOT is_distributed();
     first := seq;
     FOR i IN 0 .. jsonb_array_length(drafts) - 1 LOOP
       draft := drafts -> i;
       t := jsonb_populate_record(NULL::palaver.turns, draft);
       t.status := 'complete';
-      IF is_plain(t.role, t.id, t.salt, t.is_parts, t.content, t.actor, t.token_count, t.created, t.preview,
-          me."user", me.rights) IS NOT TRUE
-        OR COALESCE(t.tool_calls, t.tool_results, t.attachments, t.sources, t.model, t.adapter, t.finish_reason,
-          t.idempotency_key, t.metadata) IS NOT NULL OR COALESCE(t.prompt_tokens, t.completion_tokens) IS NOT NULL THEN
+      plain := COALESCE(t.tool_calls, t.tool_results, t.attachments, t.sources, t.model, t.adapter, t.finish_reason,
+        t.idempotency_key, t.metadata) IS NULL AND COALESCE(t.prompt_tokens, t.completion_tokens) IS NULL;
+      IF (plain AND is_plain(t.role, t.id, t.salt, t.is_parts, t.content, t.actor, t.token_count, t.created, t.preview,
+          me."user", me.rights)) IS NOT TRUE THEN
         PERFORM check_draft(me, t);
       END IF;
       IF watched THEN
@@ -204,11 +233,15 @@ BEGIN
           t.tool_results, t.sources, t.metadata, t.attachments, open_key(t.idempotency_key, draft));
       END IF;
       IF t.idempotency_key IS NOT NULL THEN
+        IF t.idempotency_key = ANY (keys) THEN
+          PERFORM fail('PV031', 'idempotency_key', 'must be different for each turn of a batch');
+        END IF;
         before := stored_before(me.tenant, cid, conversation, t);
         IF before.id IS NOT NULL THEN
           RETURN NEXT before;
           CONTINUE;
         END IF;
+        keys := array_append(keys, t.idempotency_key);
         t.idempotency_key := stored_key(conversation, t.idempotency_key, draft);
       END IF;
       IF expected_seq <> first THEN
@@ -231,46 +264,62 @@ BEGIN
         t.preview := NULL;
       END IF;
       t.content_hash := turn_hash(t);
-      INSERT INTO turns (
-        tid, cid, seq, position, created, token_count, active, is_parts, tenant, id, status, role, actor, parent, slot,
-        superseded_by, content, tool_calls, tool_results, attachments, sources, prompt_tokens, completion_tokens,
-        model, adapter, finish_reason, metadata, idempotency_key, preview, salt, content_hash)
-      VALUES (
-        t.tid, t.cid, t.seq, t.position, t.created, t.token_count, t.active, t.is_parts, t.tenant, t.id, t.status,
-        t.role, t.actor, t.parent, t.slot, t.superseded_by, t.content, t.tool_calls, t.tool_results, t.attachments,
-        t.sources, t.prompt_tokens, t.completion_tokens, t.model, t.adapter, t.finish_reason, t.metadata,
-        t.idempotency_key, t.preview, t.salt, t.content_hash);
-      IF t.attachments IS NOT NULL THEN
-        PERFORM bind_files(t, me.now);
+      IF collect THEN
+        collected := array_append(collected, t);
+      ELSE
+        INSERT INTO turns (
+          tid, cid, seq, position, created, token_count, active, is_parts, tenant, id, status, role, actor, parent, slot,
+          superseded_by, content, tool_calls, tool_results, attachments, sources, prompt_tokens, completion_tokens,
+          model, adapter, finish_reason, metadata, idempotency_key, preview, salt, content_hash)
+        VALUES (
+          t.tid, t.cid, t.seq, t.position, t.created, t.token_count, t.active, t.is_parts, t.tenant, t.id, t.status,
+          t.role, t.actor, t.parent, t.slot, t.superseded_by, t.content, t.tool_calls, t.tool_results, t.attachments,
+          t.sources, t.prompt_tokens, t.completion_tokens, t.model, t.adapter, t.finish_reason, t.metadata,
+          t.idempotency_key, t.preview, t.salt, t.content_hash);
+        IF t.attachments IS NOT NULL THEN
+          PERFORM bind_files(t, me.now);
+        END IF;
       END IF;
-      IF t.metadata IS NOT NULL THEN
+      IF NOT plain AND t.metadata IS NOT NULL THEN
         PERFORM index_metadata(t.tenant, t.cid, t.tid, t.metadata);
       END IF;
       words := draft -> 'words';
       IF (CASE jsonb_typeof(words) WHEN 'array' THEN jsonb_array_length(words) = 1 AND words -> 0 ->> 0 ~ '^[0-9]{1,7}$'
           AND jsonb_typeof(words -> 0 -> 1) = 'string' END) THEN  -- most turns
         terms_added := terms_added + (words -> 0 ->> 0)::bigint;
-        INSERT INTO passages (tenant, cid, tid, part, size, terms)
-        VALUES (t.tenant, t.cid, t.tid, 0, (words -> 0 ->> 0)::integer, (words -> 0 ->> 1)::tsvector);
       ELSE
         terms_added := terms_added + check_words(words);
-        PERFORM index_turn(t, words);
       END IF;
+      FOR part IN 0 .. jsonb_array_length(words) - 1 LOOP
+        IF collect THEN
+          collected_passages := array_append(collected_passages, ROW(t.tenant, NULL, t.cid, t.tid, part,
+            (words -> part ->> 0)::integer, (words -> part ->> 1)::tsvector)::palaver.passages);
+        ELSE
+          INSERT INTO passages (tenant, cid, tid, part, size, terms)
+          VALUES (t.tenant, t.cid, t.tid, part, (words -> part ->> 0)::integer, (words -> part ->> 1)::tsvector);
+        END IF;
+      END LOOP;
       said := CASE WHEN t.actor <> me."user" THEN jsonb_build_object('by', me."user")::text END;
       tip := event_hash(tip, number, 'append', t.id, t.actor, clock, said, t.content_hash);
-      INSERT INTO events (tenant, cid, n, kind, turn, actor, at, payload, content_hash, hash)
-      VALUES (t.tenant, t.cid, number, 'append', t.id, t.actor, clock, said, t.content_hash, tip);
+      IF collect THEN
+        collected_events := array_append(collected_events, ROW(t.tenant, t.cid, number, 'append', t.id, t.actor, clock,
+          said, t.content_hash, tip)::palaver.events);
+      ELSE
+        INSERT INTO events (tenant, cid, n, kind, turn, actor, at, payload, content_hash, hash)
+        VALUES (t.tenant, t.cid, number, 'append', t.id, t.actor, clock, said, t.content_hash, tip);
+      END IF;
       seq := seq + 1;
       number := number + 1;
       above := t.id;
       line := coalesce(line, t.preview);
       tokens := tokens + t.token_count;
       passages_added := passages_added + jsonb_array_length(words);
-      t.content := NULL; t.tool_calls := NULL; t.tool_results := NULL; t.attachments := NULL; t.sources := NULL;
-      t.metadata := NULL;
+      t.content := NULL;
+      IF NOT plain THEN
+        t.tool_calls := NULL; t.tool_results := NULL; t.attachments := NULL; t.sources := NULL; t.metadata := NULL;
+      END IF;
       RETURN NEXT t;
     END LOOP;
-    again := coalesce(next ->> 'conversation' = conversation AND next -> 'who' IS NOT DISTINCT FROM call -> 'who', false);
     CONTINUE WHEN again OR seq = begun;
     UPDATE conversations o SET next_seq = seq, next_n = number, tip_hash = tip, tip_position = place, tip_slot = above,
       updated = clock, minute = clock / 60000000, turn_count = o.turn_count + (seq - begun),
