@@ -1,5 +1,7 @@
 """Deleting a long conversation while others write: how long their appends take, beside the same run before it.
 
+On SQLite, and on Postgres where a server can be started.
+
 Another task of the same process and another process append a short turn every few milliseconds, first alone, then
 during the deletion. PALAVER_BENCH_FILE names an SQLite file with a conversation `big`, which is copied instead of
 filling a new one; PALAVER_BENCH_WAY is `forget` (the default), `reset`, `expire` or `sweep`.
@@ -20,7 +22,8 @@ from pathlib import Path
 from statistics import quantiles
 
 import palaver
-from bench.measure import Bench, Figure, Goal, Result
+from bench import postgres
+from bench.measure import Bench, Figure, Goal, Result, Skipped
 from palaver import Conversation, Store
 
 FILE, WAY = "PALAVER_BENCH_FILE", "PALAVER_BENCH_WAY"
@@ -129,17 +132,27 @@ async def run(bench: Bench) -> list[Result]:
     path = bench.folder / "deletion.db"
     if FILE in os.environ:
         shutil.copy(Path(os.environ[FILE]), path)
-    found, seconds, hidden = await measured(f"sqlite:///{path}", turns, way)
+    results = await _figures("SQLite", f"sqlite:///{path}", turns, way)
+    try:
+        async with postgres.database() as made:
+            return [*results, *await _figures("Postgres", made.url, turns, way)]
+    except postgres.NoServer as reason:
+        return [*results, Skipped("deletion on Postgres", str(reason))]
+
+
+async def _figures(engine: str, url: str, turns: int, way: str) -> list[Result]:
+    found, seconds, hidden = await measured(url, turns, way)
+    suite = f"deletion on {engine}"
     results: list[Result] = []
     for name, (before, during) in found.items():
-        print(f"{way}, other {name}: before {spread(before)}; during {spread(during)}", file=sys.stderr)
+        print(f"{engine}, {way}, other {name}: before {spread(before)}; during {spread(during)}", file=sys.stderr)
         extra = max(during) - max(before)
         goal = Goal(EXTRA_MILLISECONDS, at_least=False, of="value")
         results.append(
-            Figure("deletion", f"longest append of another {name}, beyond its own before", extra, "ms", goal=goal)
+            Figure(suite, f"longest append of another {name}, beyond its own before", extra, "ms", goal=goal)
         )
-    results.append(Figure("deletion", "visible after the call", hidden, "ms", goal=HIDDEN))
-    results.append(Figure("deletion", f"{way} of the conversation", seconds, "s"))
+    results.append(Figure(suite, "visible after the call", hidden, "ms", goal=HIDDEN))
+    results.append(Figure(suite, f"{way} of {turns:,} turns", seconds, "s"))
     return results
 
 

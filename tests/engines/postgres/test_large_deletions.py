@@ -99,7 +99,7 @@ async def test_forget_takes_several_transactions_and_leaves_nothing(store: Store
 async def test_what_is_being_forgotten_is_hidden_and_the_next_sweep_continues(
     store: Store, admin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talk = await forgotten_in_part(store, monkeypatch, 1)
+    talk = await forgotten_in_part(store, monkeypatch, 2)
     assert (await left(admin, talk))["turns"] == TURNS - 10
     for call in (talk.history(), talk.append("user", "late"), talk.build_context(), talk.recall("secret")):
         with pytest.raises(ConversationGone):
@@ -194,3 +194,13 @@ async def test_only_the_owner_may_forget_it(postgres_url: str, store: Store, adm
         with pytest.raises(palaver.PermissionDenied):
             await engine_of(theirs).forget_conversation(theirs.scope, talk.id)
     assert (await left(admin, talk))["turns"] == TURNS
+
+
+async def test_the_first_slice_of_a_large_conversation_only_hides_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch, admin: Any
+) -> None:
+    """Deleting rows may take long, and readers and writers must be refused at once."""
+    talk = await forgotten_in_part(store, monkeypatch, 1)
+    assert (await left(admin, talk))["turns"] == TURNS
+    with pytest.raises(ConversationGone):
+        await talk.history()

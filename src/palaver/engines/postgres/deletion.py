@@ -20,7 +20,7 @@ EXPIRE_BATCH = 100  # conversations per call
 class Slices:
     """How many turns and requests one transaction deletes, with all that belongs to them."""
 
-    first: int = 50  # of the transaction that hides the conversation: it must not take long
+    first: int = 50  # the most of the first transaction; it only hides a conversation that has more
     later: int = 500
     retired: int = 20  # nobody writes to the conversation while they are retired
 

@@ -298,13 +298,14 @@ BEGIN
   DELETE FROM embeddings e WHERE e.tenant = c.tenant AND e.tid = ANY (tids);
   DELETE FROM marks m WHERE m.tenant = c.tenant AND m.tid = ANY (tids);
   DELETE FROM streams s WHERE s.tenant = c.tenant AND s.tid = ANY (tids);
-  DELETE FROM turns t WHERE t.tenant = c.tenant AND t.cid = c.cid AND t.tid = ANY (tids);
+  DELETE FROM turns t WHERE t.tenant = c.tenant AND t.tid = ANY (tids);
   PERFORM unquote(c.cid, ids), unlearn(c.cid, ids);
   RETURN cardinality(asked) + cardinality(tids);
 END $$;
 
 -- forget_slice: delete up to `most` turns and requests of a conversation; true when there are more, and the conversation
--- is hidden. The call that deletes the last of them ends the log
+-- is hidden. For a large one, the first call only hides it, which takes no longer for a million turns. The call that
+-- deletes the last of them ends the log
 CREATE OR REPLACE FUNCTION palaver_api.forget_slice(who jsonb, conversation text, most bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE
@@ -319,6 +320,11 @@ BEGIN
     PERFORM set_config('palaver.cid', c.cid::text, true);
   END IF;
   PERFORM require_owner(me, c.owner);
+  IF c.expires_at IS DISTINCT FROM 0 AND c.next_seq > greatest(most, 1) THEN
+    c.expires_at := 0;
+    PERFORM hide(c);
+    RETURN true;
+  END IF;
   IF erase_some(c, greatest(most, 1)) >= greatest(most, 1) THEN
     c.expires_at := 0;
     PERFORM hide(c);
