@@ -178,8 +178,8 @@ DECLARE
   wanted bigint[] := CASE WHEN filter IS NOT NULL THEN ARRAY(SELECT * FROM turns_with(me.tenant, cids, filter)) END;
 BEGIN
   RETURN QUERY SELECT p.cid, p.tid, max(p.pid) FROM matching(query, cids, 100 * candidates) AS m (pid)
-  JOIN passages p ON p.tenant = me.tenant AND p.pid = m.pid
-  JOIN turns t ON t.tenant = me.tenant AND t.tid = p.tid
+  CROSS JOIN LATERAL (SELECT o.* FROM passages o WHERE o.tenant = me.tenant AND o.pid = m.pid OFFSET 0) AS p
+  CROSS JOIN LATERAL (SELECT o.* FROM turns o WHERE o.tenant = me.tenant AND o.tid = p.tid OFFSET 0) AS t
   WHERE t.active = 1 AND fits_filter(t.role, t.actor, t.created, roles, actors, since, until)
     AND (wanted IS NULL OR t.tid IN (SELECT unnest(wanted)))
   GROUP BY p.cid, p.tid ORDER BY max(p.pid) DESC LIMIT candidates;
@@ -202,7 +202,7 @@ BEGIN
     SELECT h.cid, array_agg(h.tid ORDER BY h.pid DESC) FILTER (WHERE h.place <= shown) AS tids FROM numbered h GROUP BY h.cid
   )
   SELECT to_jsonb(c), false, (SELECT jsonb_agg(to_jsonb(t) ORDER BY k.n) FROM unnest(f.tids) WITH ORDINALITY AS k (tid, n)
-    JOIN palaver.turns t ON t.tenant = me.tenant AND t.tid = k.tid)
+    CROSS JOIN LATERAL (SELECT o.* FROM turns o WHERE o.tenant = me.tenant AND o.tid = k.tid OFFSET 0) AS t)
   FROM found f JOIN conversations c ON c.tenant = me.tenant AND c.cid = f.cid AND c.gone IS NULL
     AND (c.expires_at IS NULL OR c.expires_at > me.now)
   ORDER BY c.updated DESC LIMIT most;
@@ -221,7 +221,8 @@ DECLARE
 BEGIN
   RETURN QUERY SELECT t.*
   FROM matching_where(me, query::tsquery, ARRAY[c.cid], candidates, filter, roles, actors, since, until) AS h
-  JOIN turns t ON t.tenant = me.tenant AND t.tid = h.tid ORDER BY h.pid DESC;
+  CROSS JOIN LATERAL (SELECT o.* FROM turns o WHERE o.tenant = me.tenant AND o.tid = h.tid OFFSET 0) AS t
+  ORDER BY h.pid DESC;
 END $$;
 
 -- turns_where: the numbers of the turns that a recall looks at and whose metadata meets a filter
