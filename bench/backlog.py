@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 import palaver
 from bench.texts import Texts
 from palaver.conversations.internals import engine_of
+from palaver.core.validation import MAX_BATCH
 
 TURNS, SECONDS, EVERY, CONVERSATIONS = 5_000, 20.0, 0.5, 10
 NAME = "recall-minilm-l6-int8-v1"
@@ -27,8 +28,9 @@ async def fill(url: str, turns: int) -> None:
     async with palaver.open(url, embedder=None, worker=False) as store:
         for number in range(CONVERSATIONS):
             talk = await store.conversation(f"backlog/{number}")
-            said = enumerate(texts.messages(turns // CONVERSATIONS))
-            await talk.append_many({"role": ("user", "assistant")[n % 2], "content": text} for n, text in said)
+            for start in range(0, turns // CONVERSATIONS, MAX_BATCH):
+                said = enumerate(texts.messages(min(MAX_BATCH, turns // CONVERSATIONS - start)))
+                await talk.append_many({"role": ("user", "assistant")[n % 2], "content": text} for n, text in said)
         await engine_of(store).index_all()
 
 

@@ -115,6 +115,19 @@ async def test_a_worker_that_is_stopped_hands_its_job_back_at_once(tmp_path: Pat
         assert spans(await (await store.conversation("t")).summaries()) == [(0, 25)]
 
 
+async def test_a_job_that_is_claimed_while_the_worker_stops_taking_jobs_is_handed_back(tmp_path: Path) -> None:
+    async with palaver.open(url(tmp_path), embedder=None, worker=False) as store:
+        await (await store.conversation()).append("user", "Hello.")
+        await engine_of(store).index_all()
+        running = asyncio.create_task(worker_of(store).run_one())
+        await asyncio.sleep(0)  # now the claim is under way
+        worker_of(store).jobs = {}  # as a server does when it begins to close
+        assert not await running
+        again = await engine_of(store).claim_job(LEASE)
+        assert again is not None, "the next worker need not wait"
+        assert again.attempts == 1, "the attempt does not count"
+
+
 async def test_a_clock_that_is_set_back_holds_nothing_up(tmp_path: Path) -> None:
     clock = FakeClock()
     async with palaver.open(url(tmp_path), embedder=None, worker=False, clock=clock) as store:

@@ -31,7 +31,6 @@ from palaver.memory.worker.jobs.embed import embed, replace_superseded
 from palaver.memory.worker.jobs.repair import enqueue_repairs
 from palaver.memory.worker.model_calls import CallLimit
 from palaver.memory.worker.services import TRIES, JobServices, log
-from palaver.memory.worker.throttle import quick_switches
 from palaver.model import Fact, Scope
 from palaver.ports.jobs import Job
 
@@ -90,9 +89,8 @@ class Worker(JobServices):
     async def _run_due(self) -> None:
         while await self._is_due():
             await self.throttle.let_writers_go_first()
-            with quick_switches:
-                if not await self.run_one(give_way=True):
-                    return
+            if not await self.run_one(give_way=True):
+                return
         self.throttle.mark_idle()
 
     async def _is_due(self) -> bool:
@@ -132,9 +130,13 @@ class Worker(JobServices):
         job = await self._claim(tenant)
         if job is None:
             return False
+        handler = self.jobs.get(job.kind)
+        if handler is None:  # the server began to close while the claim was under way
+            await self.engine.release_job(job)
+            return False
         renewal = asyncio.create_task(self._keep_lease(job), name="palaver-lease")
         try:
-            await self.jobs[job.kind](self, job, give_way)
+            await handler(self, job, give_way)
         except (ConversationGone, ConversationNotFound):
             await self.engine.finish_job(job)
         except EngineUnavailable:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,36 +10,6 @@ from dataclasses import dataclass, field
 
 from palaver.core.concurrency import Pause, no_pause
 from palaver.ports.engine import JobStore
-
-SWITCH_SECONDS = 0.0005
-
-
-class QuickSwitches:
-    """Let threads take turns every half millisecond, while at least one worker of the process is busy.
-
-    Python lets a thread compute for 5 ms before another one gets its turn, and an append needs three turns: the event
-    loop, the writer's thread, and the event loop again. The setting is the interpreter's, so it is put back afterwards.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._busy, self._before = 0, 0.0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._busy += 1
-            if self._busy == 1:
-                self._before = sys.getswitchinterval()
-                sys.setswitchinterval(min(self._before, SWITCH_SECONDS))
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._busy -= 1
-            if not self._busy:
-                sys.setswitchinterval(self._before)
-
-
-quick_switches = QuickSwitches()
 
 
 @dataclass(slots=True)
