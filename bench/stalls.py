@@ -222,9 +222,12 @@ async def measure_server() -> None:
             body = {"role": "user", "content": text}
             took, found = await _health(port, _post(port, f"/api/conversations/{talk}/turns", body))
             print(f"| append redacted, {name} | {found:.1f} | ({took:.1f} s)", flush=True)
-        turns = [{"role": "user", "content": TEXTS["digits"]}]
-        took, found = await _health(port, _post(port, "/v1/chat/completions", {"model": "offline", "messages": turns}))
-        print(f"| chat completions, digits | {found:.1f} | ({took:.1f} s)")
+        took, found = await _health(port, once(port, "GET", f"/api/conversations/{talk}/search?q=harbour"))
+        print(f"| search in these | {found:.1f} | ({took:.1f} s)", flush=True)
+        for name, text in TEXTS.items():
+            body = {"model": "offline", "messages": [{"role": "user", "content": text}]}
+            took, found = await _health(port, _post(port, "/v1/chat/completions", body))
+            print(f"| chat completions, {name} | {found:.1f} | ({took:.1f} s)", flush=True)
 
 
 async def _post(port: int, path: str, body: Any) -> None:

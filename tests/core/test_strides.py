@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from palaver.core.concurrency import run_in_strides
 from palaver.core.strides import LARGE, between_strides, size_of
 from palaver.core.turn_draft import preview
+from palaver.model import ToolResult, Turn
 
 
 async def test_small_work_runs_where_it_is_called_and_large_work_elsewhere() -> None:
@@ -72,3 +75,15 @@ def test_the_preview_is_the_first_line_that_is_not_empty(text: str) -> None:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     found = preview(text)
     assert found == (lines[0] if len(lines[0]) <= 160 else lines[0][:159] + "…") if lines else found is None
+
+
+def make_turn(text: str) -> Turn:
+    created = datetime(2026, 1, 1, tzinfo=UTC)
+    return Turn(id="t", conversation="c", seq=0, position=0, role="user", actor="ada", content=text, created=created)
+
+
+def test_the_size_of_a_turn_counts_its_text_and_its_tool_results() -> None:
+    turn = make_turn("x" * 3 * LARGE)
+    assert size_of(turn) > LARGE
+    assert size_of([replace(turn, content="", tool_results=(ToolResult("a", {"said": "x" * 2 * LARGE}),))]) > LARGE
+    assert size_of(replace(turn, content="short")) < 1_000

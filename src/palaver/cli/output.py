@@ -236,10 +236,10 @@ def show_turn(turn: Turn) -> None:
 
 def excerpt(text: str, stems: frozenset[str]) -> str:
     """The piece of `text` around the first word with one of these stems, on one line."""
-    from palaver.recall.terms import spans
+    from palaver.recall.terms import find_span
 
-    hits = spans(text, stems)
-    start = max(0, hits[0][0] - LEAD) if hits and len(text) > EXCERPT else 0
+    hit = find_span(text, stems) if len(text) > EXCERPT else None
+    start = max(0, hit[0] - LEAD) if hit else 0
     piece = " ".join(text[start : start + EXCERPT].split())
     return ("… " if start else "") + piece + (" …" if start + EXCERPT < len(text) else "")
 

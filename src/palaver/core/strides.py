@@ -6,7 +6,7 @@ other threads run. No part may be long: while a regular expression or a sort run
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 
 LARGE = 16_384  # characters; the work on a text that is no longer takes a few milliseconds at most
@@ -32,5 +32,11 @@ def size_of(value: object, enough: int = LARGE) -> int:
         elif isinstance(one, list | tuple):
             rest += one
         elif not isinstance(one, str | bytes):
-            rest += [getattr(one, name, None) for name in getattr(one, "__dataclass_fields__", ())]
+            rest += [getattr(one, name, None) for name in _field_names(one)]
     return size
+
+
+def _field_names(value: object) -> Iterable[str]:
+    """Return the names of the fields of a msgspec struct, such as a turn, or of a dataclass."""
+    names: Iterable[str] = getattr(value, "__struct_fields__", ())
+    return names or getattr(value, "__dataclass_fields__", ())

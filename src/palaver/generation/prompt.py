@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from palaver.context.client_history import ClientHistory
@@ -12,6 +13,7 @@ from palaver.context.inputs import Context
 from palaver.context.options import OVERHEAD_TOKENS, parse_options
 from palaver.context.render import Message, prepend
 from palaver.context.settings import counts_characters
+from palaver.core.concurrency import run_in_strides
 from palaver.core.identity import canonical_json
 from palaver.errors import BudgetTooSmall
 from palaver.generation.plan import AnswerPlan
@@ -174,4 +176,6 @@ async def _find_quotes(plan: AnswerPlan, progress: Progress) -> tuple[Quote, ...
 
     hits = await plan.thread.recall(question.text, QUOTED_HITS, include_facts=False)
     before = [hit for hit in hits if hit.turn is not None and not bound.excludes(hit.turn)]
-    return quotes_of(question.text, [hit for hit in before if hit.turn is not None and hit.turn.id != question.id])
+    others = [hit for hit in before if hit.turn is not None and hit.turn.id != question.id]
+    size = sum(len(hit.turn.text) for hit in others if hit.turn is not None)
+    return await run_in_strides(partial(quotes_of, question.text, others), size)

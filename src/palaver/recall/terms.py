@@ -250,4 +250,16 @@ def last_word(text: str) -> str | None:
 
 def spans(text: str, stems: frozenset[str]) -> list[tuple[int, int]]:
     """Return the spans of the words in `text` that have one of these stems, for highlighting."""
-    return [word.span() for word in _WORD.finditer(text) if stems.intersection(terms(word.group()))]
+    return list(_spans(text, stems))
+
+
+def find_span(text: str, stems: frozenset[str]) -> tuple[int, int] | None:
+    """Return the span of the first word in `text` that has one of these stems."""
+    return next(_spans(text, stems), None) if stems else None
+
+
+def _spans(text: str, stems: frozenset[str]) -> Iterator[tuple[int, int]]:
+    for word in _WORD.finditer(text):
+        between_strides()
+        if stems.intersection(terms(word.group())):
+            yield word.span()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -14,7 +15,9 @@ from starlette.responses import Response
 
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.store import Store
+from palaver.core.concurrency import run_in_strides
 from palaver.core.identity import micros, moment
+from palaver.core.strides import size_of
 from palaver.errors import AppendConflict, UpdateConflict
 from palaver.model import ConversationInfo, Results
 from palaver.server import wire
@@ -90,6 +93,11 @@ def reply_items(values: list[Any]) -> Reply:
 def reply_results(found: Results[T], render: Callable[[T], Any]) -> Reply:
     """Reply with results, and with the reason if there are none."""
     return Reply({"items": [render(one) for one in found], "empty": wire.plain(found.empty)})
+
+
+async def reply_matches(found: Results[T], render: Callable[[T], Any]) -> Reply:
+    """Reply with results of a search. Their texts are searched for the places of the words: in strides if large."""
+    return await run_in_strides(partial(reply_results, found, render), size_of(list(found)))
 
 
 def etag(info: ConversationInfo) -> str:

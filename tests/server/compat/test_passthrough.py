@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from base64 import b64encode
+from dataclasses import replace
 from typing import Any
 
 import anthropic
@@ -10,6 +12,8 @@ import openai
 import pytest
 
 from palaver.context.render import provider_name
+from palaver.core.strides import LARGE
+from palaver.server.compat.request import ClientMessage, ClientRequest, count_tokens
 from palaver.testing.providers import LoopbackProvider, Say
 from tests.server.compat.conftest import conversations, thread
 from tests.server.conftest import Running
@@ -216,3 +220,16 @@ def test_a_clients_tool_keeps_its_name_whatever_the_provider_accepts(
     assert call.type == "function"
     assert call.function.name == odd
     assert odd not in str(provider.bodies[-1])
+
+
+async def test_a_large_request_is_counted_outside_of_the_event_loop() -> None:
+    here, threads = threading.get_ident(), set()
+
+    def count(text: str) -> int:
+        threads.add(threading.get_ident())
+        return len(text)
+
+    small = ClientRequest(shape="openai-chat", model="chat", said=(ClientMessage(role="user", content="Hi"),))
+    large = replace(small, said=(ClientMessage(role="user", content="1 " * LARGE),))
+    assert await count_tokens(small, count) < await count_tokens(large, count)
+    assert threads - {here}

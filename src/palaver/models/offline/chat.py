@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
+from typing import NamedTuple
 
+from palaver.core.concurrency import run_in_strides
+from palaver.core.strides import between_strides
 from palaver.errors import InvalidInput
 from palaver.model import RecallHit, Turn
 from palaver.ports.models import Cited, Finished, JsonObject, ModelEvent, ModelRequest, Quote, Started, TextDelta
-from palaver.recall.terms import spans, terms
+from palaver.recall.terms import find_span, terms
 
 NAME = "offline"
 NOTICE = "No model is connected"
@@ -19,9 +23,11 @@ QUOTES = 3
 # themselves.
 LEXICAL, DENSE, DENSE_OF_STATEMENT = 0.05, 0.35, 0.12
 EXCERPT, LEAD = 240, 60  # characters
-_SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
+MAX_QUESTION = 16_384  # characters at the end of a message that are compared with sentences
+_SENTENCE = re.compile(r"[^.!?\n]{1,2000}[.!?\n]*")  # a longer one is read in parts: no stride may be long
 # A file in a prompt: see `palaver.context.render`.
-_FILE = re.compile(r"<file note=[^>]*>\n(?P<name>[^\n]+?) \(attachment [^\n]*\):\n(?P<text>.*?)\n</file>", re.DOTALL)
+_OPENING, _OPENING_END, _CLOSING = "<file note=", ">\n", "\n</file>"
+_MAX_HEAD = 1_000  # characters of a file's note, and of the line with its name
 _ATTACHED = re.compile(r"^\[attached: .*\]$", re.MULTILINE)
 
 
@@ -44,7 +50,8 @@ class OfflineChat:
     async def stream(self, body: JsonObject) -> AsyncIterator[ModelEvent]:
         yield Started(None, NAME)
         quotes: Sequence[Mapping[str, str]] = body["quotes"]
-        in_files = file_quotes(_last_text(body["messages"]))
+        message = _last_text(body["messages"])
+        in_files = await run_in_strides(partial(file_quotes, message), len(message))
         if in_files:
             yield TextDelta(f"{NOTICE}, so here is what the file says:\n")
         for name, text in in_files:
@@ -66,14 +73,61 @@ def file_quotes(message: str) -> list[tuple[str, str]]:
 
     A file without such a sentence is quoted from its beginning.
     """
-    stems = frozenset(terms(_ATTACHED.sub("", _FILE.sub("", message))))
-    found: list[tuple[str, str]] = []
-    for file in _FILE.finditer(message):
-        sentences = [one for one in (" ".join(one.split()) for one in _SENTENCE.findall(file["text"])) if one]
-        best = sorted(sentences, key=lambda one: -len(stems.intersection(terms(one))))[:1]
-        fitting = [one for one in best if stems.intersection(terms(one))] or [_excerpt(file["text"], frozenset())]
-        found += [(file["name"], _excerpt(one, stems)) for one in fitting]
-    return found[:QUOTES]
+    files = list(_files_in(message))
+    if not files:
+        return []
+    stems = frozenset(terms(_ATTACHED.sub("", _around(message, files)[-MAX_QUESTION:])))
+    return [(file.name, _best_sentence(file.text, stems)) for file in files[:QUOTES]]
+
+
+class _File(NamedTuple):
+    """A file in a message: its name and text, and where it begins and ends there."""
+
+    name: str
+    text: str
+    start: int
+    end: int
+
+
+def _files_in(message: str) -> Iterator[_File]:
+    """Find the files in a message. Every step moves on in it, so the time is linear in its length."""
+    start = message.find(_OPENING)
+    while start >= 0:
+        between_strides()
+        at = start + len(_OPENING)
+        head = message.find(_OPENING_END, at, at + _MAX_HEAD)
+        if head >= 0:
+            end = message.find(_CLOSING, head)
+            if end < 0:
+                return
+            line = message.find("\n", head + len(_OPENING_END), min(end, head + _MAX_HEAD))
+            name, mark, _ = message[head + len(_OPENING_END) : max(line, 0)].partition(" (attachment ")
+            at = end + len(_CLOSING)
+            if name and mark:
+                yield _File(name, message[line + 1 : end], start, at)
+        start = message.find(_OPENING, at)
+
+
+def _around(message: str, files: Sequence[_File]) -> str:
+    """Return the message without its files."""
+    starts, ends = [0, *(file.end for file in files)], [*(file.start for file in files), len(message)]
+    return "".join(message[start:end] for start, end in zip(starts, ends, strict=True))
+
+
+def _best_sentence(text: str, stems: frozenset[str]) -> str:
+    """Return the first sentence with the most of these stems; the beginning if none has any."""
+    best, most = "", 0
+    for sentence in _sentences(text):
+        found = len(stems.intersection(terms(sentence)))
+        if found > most:
+            best, most = sentence, found
+    return _excerpt(" ".join(best.split()), stems) if best else _excerpt(text, frozenset())
+
+
+def _sentences(text: str) -> Iterator[str]:
+    for sentence in _SENTENCE.finditer(text):
+        between_strides()
+        yield sentence.group()
 
 
 def _last_text(messages: Sequence[Mapping[str, object]]) -> str:
@@ -85,7 +139,7 @@ def _last_text(messages: Sequence[Mapping[str, object]]) -> str:
 
 def quotes_of(question: str, hits: Sequence[RecallHit]) -> tuple[Quote, ...]:
     """Choose the turns to quote from what recall found: no earlier quotations and no mere questions."""
-    stems = frozenset(terms(question))
+    stems = frozenset(terms(question[-MAX_QUESTION:]))
     good = [hit for hit in hits if hit.turn is not None and _is_relevant(hit) and not is_echo(hit.turn)]
     return tuple(_quote(hit.turn, hit.score, stems) for hit in good[:QUOTES] if hit.turn is not None)
 
@@ -105,7 +159,7 @@ def is_echo(turn: Turn) -> bool:
     """Return whether a turn only repeats others: an offline answer, or nothing but questions."""
     if turn.role == "assistant" and NAME in (turn.adapter, turn.actor):
         return True
-    sentences = [sentence.strip() for sentence in _SENTENCE.findall(turn.text)]
+    sentences = (sentence.strip() for sentence in _sentences(turn.text))
     return all(sentence.endswith("?") for sentence in sentences if sentence)
 
 
@@ -123,8 +177,8 @@ def _quote(turn: Turn, score: float, stems: frozenset[str]) -> Quote:
 
 def _excerpt(text: str, stems: frozenset[str]) -> str:
     """Return the text around the first word with one of these stems, on one line."""
-    hits = spans(text, stems)
-    start = max(0, hits[0][0] - LEAD) if hits and len(text) > EXCERPT else 0
+    hit = find_span(text, stems) if len(text) > EXCERPT else None
+    start = max(0, hit[0] - LEAD) if hit else 0
     piece = " ".join(text[start : start + EXCERPT].split())
     return ("… " if start else "") + piece + (" …" if start + EXCERPT < len(text) else "")
 

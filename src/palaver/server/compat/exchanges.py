@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from palaver.context.render import original_names
 from palaver.context.settings import counts_characters
@@ -17,13 +18,14 @@ from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import clock_of, components_of, generation_of, services_of
 from palaver.conversations.store import Store
 from palaver.core.budgets import payer_of
+from palaver.core.concurrency import run_in_strides
 from palaver.core.identity import new_id
 from palaver.core.rights import require_right
+from palaver.core.strides import size_of
 from palaver.errors import Gone, InvalidInput, NotFound, TurnNotFound
 from palaver.generation.answer_place import AnswerPlace, simultaneous_of
 from palaver.generation.events import Answered, GenerateEvent
 from palaver.model import GENERATE, READ, SYSTEM, WRITE, Turn
-from palaver.models.budgets import PlannedCall
 from palaver.models.context_windows import default_budget
 from palaver.models.tokens import counter_for
 from palaver.ports.models import ChatModel
@@ -39,7 +41,7 @@ from palaver.server.compat.compaction import (
 from palaver.server.compat.context_edits import FIELD as EDITS
 from palaver.server.compat.exchange import Exchange, answer_turns, exchange_metadata, is_usable
 from palaver.server.compat.model_choice import choose_model, resolve_model
-from palaver.server.compat.passthrough import build_model_request, empty_turn, relay_events
+from palaver.server.compat.passthrough import empty_turn, plan_call, relay_events
 from palaver.server.compat.references import (
     exchange_id,
     find_conversation_named,
@@ -133,7 +135,7 @@ class Exchanges:
                 raise InvalidInput(
                     f"{EXTENSION}.context", "needs a conversation: without one, the request is passed on as it is"
                 )
-            return self._pass_through(ask)
+            return await self._pass_through(ask)
         if again and (tried := await self.find_first_attempt(talk, mark)):
             return await self.resume(ask, talk, tried)
         place = await services_of(talk).answers.reserve()
@@ -218,7 +220,7 @@ class Exchanges:
         place: AnswerPlace | None = None,
     ) -> Exchange:
         question = input if input.role == "user" else await _find_question(talk, input)
-        options = self._options(ask, talk, question, input, unknown)
+        options = await self._options(ask, talk, question, input, unknown)
         at = ask.edits.compact_at
         compaction = None if at is None else await compact_if_due(talk, input, at)
         if compaction is not None and ask.edits.pause:
@@ -236,13 +238,13 @@ class Exchanges:
     async def _answer_again(self, exchange: Exchange) -> Answer:
         """Answer a failed exchange again, with the message that is already stored."""
         if exchange.talk is None or exchange.input is None:
-            answer = self._pass_through(exchange.ask).answer
+            answer = (await self._pass_through(exchange.ask)).answer
         else:
             answer = (await self._answer(exchange.ask, exchange.talk, exchange.input)).answer
         assert answer is not None
         return answer
 
-    def _options(
+    async def _options(
         self, ask: ClientRequest, talk: Conversation, question: Turn, input: Turn, unknown: Sequence[ClientMessage]
     ) -> dict[str, object]:
         name = resolve_model(self.services, ask)
@@ -261,28 +263,27 @@ class Exchanges:
             "clear_tool_uses": ask.edits.clear_tools,
             "continuity": None if ask.edits.clear_tools is None else "off",
             **ask.context,
-            **self._budget(ask, talk, model),
+            **await self._budget(ask, talk, model),
         }
         return {key: value for key, value in options.items() if value is not None}
 
-    def _budget(self, ask: ClientRequest, talk: Conversation, model: ChatModel) -> dict[str, object]:
+    async def _budget(self, ask: ClientRequest, talk: Conversation, model: ChatModel) -> dict[str, object]:
         """Limit the context to the size from which the client wants it compacted."""
         at = ask.edits.compact_at
         usual = generation_of(self.store).context_options(talk.info, ask.context)
         if not at or counts_characters(usual):
             return {}
         # A message that is longer than this must still fit.
-        needed = MESSAGE_ROOM * count_tokens(replace(ask, said=ask.said[-1:]), counter_for(model.name))
+        needed = MESSAGE_ROOM * await count_tokens(replace(ask, said=ask.said[-1:]), counter_for(model.name))
         return {"token_budget": min(max(at, needed), usual.get("token_budget") or default_budget(model.window))}
 
-    def _pass_through(self, ask: ClientRequest) -> Exchange:
+    async def _pass_through(self, ask: ClientRequest) -> Exchange:
         """Answer without memory, and without storing anything."""
         registry, now = self.services.registry, clock_of(self.store).now()
         model = registry.chat(resolve_model(self.services, ask) or registry.default)
-        request, cleared = build_model_request(ask, model)
         budgets, payer = components_of(self.store).budgets, payer_of(self.store.scope)
         price = registry.price(resolve_model(self.services, ask) or registry.default)
-        call = PlannedCall(model, price, count_tokens(ask, counter_for(model.name)), model.body(request))
+        call, cleared = await run_in_strides(partial(plan_call, ask, model, price), size_of(ask))
         names = original_names([tool.name for tool in ask.tools])
         events = relay_events(
             call,

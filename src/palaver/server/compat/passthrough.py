@@ -17,6 +17,7 @@ from palaver.generation.tool_clearing import NOTHING, Cleared, clear_tool_uses
 from palaver.model import TokenUsage, Turn
 from palaver.models.budgets import PlannedCall
 from palaver.models.model_summarizer import ReserveCall
+from palaver.models.prices import Price
 from palaver.models.response_accumulator import ModelResponse
 from palaver.models.retry import RetryPolicy, stream_with_retries
 from palaver.models.tokens import counter_for
@@ -26,15 +27,21 @@ from palaver.server.compat.request import (
     ClientRequest,
     Part,
     arguments_text,
-    count_tokens,
     invalid,
     reasoning_by_call,
     result_text,
     settings_for,
+    sum_tokens,
 )
 
 
-def build_model_request(asked: ClientRequest, model: ChatModel) -> tuple[ModelRequest, Cleared]:
+def plan_call(asked: ClientRequest, model: ChatModel, price: Price | None) -> tuple[PlannedCall, Cleared]:
+    """Build the call of a model, with its tokens counted, and say which old tool results were left out of it."""
+    request, cleared = _build_request(asked, model)
+    return PlannedCall(model, price, sum_tokens(asked, counter_for(model.name)), model.body(request)), cleared
+
+
+def _build_request(asked: ClientRequest, model: ChatModel) -> tuple[ModelRequest, Cleared]:
     """Build the request to a model, and say which old tool results were left out of it."""
     messages, cleared = _clear_tools(asked, _messages(asked, model.adapter), counter_for(model.name))
     request = ModelRequest(
@@ -52,7 +59,7 @@ def _clear_tools(
 ) -> tuple[list[dict[str, object]], Cleared]:
     if asked.edits.clear_tools is None:
         return messages, NOTHING
-    return clear_tool_uses(messages, asked.edits.clear_tools, count_tokens(asked, count), count)
+    return clear_tool_uses(messages, asked.edits.clear_tools, sum_tokens(asked, count), count)
 
 
 def _messages(asked: ClientRequest, adapter: str) -> list[dict[str, object]]:

@@ -1,15 +1,18 @@
-"""A client's request in a neutral form. Each protocol parses its bodies into this one. Pure."""
+"""A client's request in a neutral form. Each protocol parses its bodies into this one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
 from palaver.context.options import IMAGE_TOKENS, OVERHEAD_TOKENS
 from palaver.context.settings import clean_context_settings
+from palaver.core.concurrency import run_in_strides
+from palaver.core.strides import size_of
 from palaver.core.validation import did_you_mean
 from palaver.errors import InvalidInput
 from palaver.generation.tool_clearing import ToolClearing
@@ -347,8 +350,13 @@ def common_settings(body: Mapping[str, object], names: Mapping[str, str]) -> dic
     }  # fmt: skip
 
 
-def count_tokens(ask: ClientRequest, count: Callable[[str], int]) -> int:
-    """Count the tokens of a request with Palaver's own counter."""
+async def count_tokens(ask: ClientRequest, count: Callable[[str], int]) -> int:
+    """Count the tokens of a request with Palaver's own counter, in strides if it is large."""
+    return await run_in_strides(partial(sum_tokens, ask, count), size_of(ask))
+
+
+def sum_tokens(ask: ClientRequest, count: Callable[[str], int]) -> int:
+    """Count the tokens of a request. Pure."""
     texts = [ask.instructions or "", *(one.text for one in ask.said)]
     texts += [arguments_text(call.arguments) for one in ask.said for call in one.calls]
     texts += [result_text(result.content) for one in ask.said for result in one.results]

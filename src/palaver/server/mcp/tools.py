@@ -18,14 +18,16 @@ from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import components_of, counter_of, generation_of
 from palaver.conversations.note_files import NoteFiles
 from palaver.conversations.store import Store
+from palaver.core.concurrency import run_in_strides
 from palaver.core.filters import Where
 from palaver.core.identity import is_id
 from palaver.core.quotes import BY_MCP, MCP_MARK, THROUGH_MCP
 from palaver.core.rights import may_act_for, require_right
+from palaver.core.strides import size_of
 from palaver.errors import BudgetTooSmall, ConversationNotFound, ScrubPending
 from palaver.model import GENERATE, READ, SYSTEM, WRITE, Right
 from palaver.ports.models import Counter
-from palaver.recall.terms import spans
+from palaver.recall.terms import find_span
 from palaver.server.mcp import schemas
 from palaver.server.mcp.budgeted_text import MIN_PIECE, ToolAnswer, fit_pieces, quote_lines
 
@@ -141,7 +143,9 @@ def _describe_hit(conversation: str, hit: model.RecallHit) -> schemas.Hit:
 async def search_conversations(store: Store, given: schemas.SearchConversations) -> ToolAnswer:
     """Find conversations by words in their title or text, for example to get the id of one."""
     results = await store.search(given.query, limit=given.limit, where=_where(given.where))
-    matches = [match for one in results for match in _describe_matches(one)]
+    matches = await run_in_strides(
+        lambda: [match for one in results for match in _describe_matches(one)], size_of(list(results))
+    )
 
     def render(some: Sequence[schemas.Match], tokens: int = given.token_budget) -> ToolAnswer:
         lines = [
@@ -171,8 +175,8 @@ def _describe_matches(one: model.ConversationMatch) -> list[schemas.Match]:
 
 def _excerpt_around(text: str, words: Sequence[str]) -> str:
     """Return the part of a text around the first of the words."""
-    places = spans(text, frozenset(words))
-    start = max(0, places[0][0] - AROUND) if places else 0
+    place = find_span(text, frozenset(words))
+    start = max(0, place[0] - AROUND) if place else 0
     end = start + 2 * AROUND
     return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
 

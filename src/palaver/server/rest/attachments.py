@@ -47,8 +47,8 @@ LINK_SECONDS = 300
 async def upload_attachment(request: Request, talk: ConversationDep, filename: Filename = None) -> Response:
     """Store a file, at most 50 MB: as the body itself, or as the field `file` of a form.
 
-    Put its id into `attachments` of a turn. Its type is detected from its bytes; a name or type that contradicts them
-    is refused with 415, and so is a file that is not an image, PDF, text, office document, audio, video or archive.
+    Put its id into `attachments` of a turn. Its type is detected from its bytes. A name or type that contradicts them
+    is refused with 415. So is a file that is not an image, PDF, text, office document, audio, video or archive.
     """
     if request.headers.get("content-type", "").startswith("multipart/form-data"):
         data, name, kind = await _read_form(request)

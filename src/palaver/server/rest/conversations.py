@@ -24,7 +24,7 @@ from palaver.server.dependencies import (
     conflict_error,
     last_update_seen,
     page_path,
-    reply_results,
+    reply_matches,
     reply_with_etag,
     sent_fields,
 )
@@ -115,7 +115,7 @@ async def search_conversations(
     where: schemas.WhereText = None,
 ) -> Response:
     """Find conversations with these words in their title or text; with `where`, in turns that meet its conditions."""
-    return reply_results(await store.search(q, limit=limit, where=read_where(where)), wire.found)
+    return await reply_matches(await store.search(q, limit=limit, where=read_where(where)), wire.found)
 
 
 async def get_conversation(talk: ConversationDep, if_none_match: IfNoneMatch = None) -> Response:

@@ -26,7 +26,7 @@ from palaver.server.dependencies import (
     conflict_error,
     page_path,
     reply_items,
-    reply_results,
+    reply_matches,
     reply_with_etag,
     resolve_expected_seq,
     sent_fields,
@@ -187,7 +187,7 @@ async def search_turns(
     where: schemas.WhereText = None,
 ) -> Response:
     """Find turns that contain words of `q`."""
-    return reply_results(await talk.search(q, limit, where=read_where(where)), wire.match)
+    return await reply_matches(await talk.search(q, limit, where=read_where(where)), wire.match)
 
 
 def find_question(turns: list[Turn], answer: Turn) -> Turn:

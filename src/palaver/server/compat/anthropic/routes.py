@@ -53,11 +53,11 @@ async def count_message_tokens(request: Request, store: StoreDep) -> Response:
     name = ask.conversation or request.headers.get(responses.CONVERSATION)
     talk = await find_conversation_named(store, name) if name else None
     if talk is None:
-        return Reply({"input_tokens": count_tokens(ask, count)})
+        return Reply({"input_tokens": await count_tokens(ask, count)})
     otherwise = {"token_budget": BUDGET}
     options = generation_of(store).context_options(talk.info, ask.context, otherwise=otherwise)
     context = await talk.build_context(
         **options, message=ask.said[-1].text or None, instructions=ask.instructions, model=ask.model
     )
     beyond = replace(ask, instructions=None, said=(replace(ask.said[-1], content=tuple(ask.said[-1].files)),))
-    return Reply({"input_tokens": context.tokens + count_tokens(beyond, count)})
+    return Reply({"input_tokens": context.tokens + await count_tokens(beyond, count)})

@@ -122,7 +122,8 @@ async def count_input_tokens(request: Request, store: StoreDep) -> Response:
     """Count the input tokens of a request with Palaver's own counter."""
     body, _ = await responses.read_body(request)
     ask = parse_request({**body, "model": body.get("model") or "offline"})
-    return Reply({"object": "response.input_tokens", "input_tokens": count_tokens(ask, counter_for(ask.model))})
+    tokens = await count_tokens(ask, counter_for(ask.model))
+    return Reply({"object": "response.input_tokens", "input_tokens": tokens})
 
 
 # ---- one response --------------------------------------------------------------------------------------------------
