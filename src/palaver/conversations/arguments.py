@@ -42,11 +42,12 @@ def optional_names(field: str, values: Iterable[str] | None) -> tuple[str, ...] 
     return None if values is None else clean_names(field, values)
 
 
-def check_keywords(given: Mapping[str, object], known: Collection[str], what: str) -> None:
-    """Reject unknown keywords, so that a typo is not ignored."""
+def check_keywords(given: Mapping[str, object], known: Collection[str], what: str, named: Collection[str] = ()) -> None:
+    """Reject unknown keywords, so that a typo is not ignored. `named`: other parameters of the call, for the hint."""
     for name in given:
         if name not in known:
-            raise InvalidInput(name, f"is not {what}{did_you_mean(name, known)}; those are {', '.join(known)}")
+            hint = did_you_mean(name, [*known, *named])
+            raise InvalidInput(name, f"is not {what}{hint}; those are {', '.join(known)}")
 
 
 def event_query(

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 def clean_changes(fields: Mapping[str, object], stored: ConversationInfo | None = None) -> ConversationChanges:
     """Check the fields of a new conversation, or the changes to a `stored` one."""
-    check_keywords(fields, CONVERSATION_FIELDS, "a field of a conversation that can be set")
+    named = ("key", "owner") if stored is None else ()
+    check_keywords(fields, CONVERSATION_FIELDS, "a field of a conversation that can be set", named)
     return ConversationChanges(
         fields=frozenset(fields),
         title=optional_name("title", fields.get("title"), MAX_TITLE),

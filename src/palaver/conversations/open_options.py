@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from palaver.core.budgets import BudgetOptions
+from palaver.core.validation import did_you_mean
 from palaver.errors import InvalidInput
 from palaver.generation.settings import Agent, GenerateSettings, Workspace
 from palaver.memory.person_settings import PersonMode, PersonOptions
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 DEFAULT_URL = "sqlite:///palaver.db"
 STREAM_LEASE = 30.0  # seconds of silence after which the writer of a stream is considered dead
 STREAM_FLUSH = 0.25
+# Options that are in no group.
+NAMED = ("tenant", "user", "scope", "model", "models", "agents", "workspaces", "generate", "embedder", "budgets")
+NOT_SUGGESTED = frozenset({"key", "token", "counter"})  # secrets, which a session's id must not become, and an old name
 SWEEP_EVERY = 30.0  # seconds, in the server and the worker
 
 
@@ -192,7 +196,10 @@ def group_options(flat: Mapping[str, Any], **groups: Any) -> dict[str, Any]:
     found = {name: _read_group(name, group) for name, group in groups.items()}
     unknown = flat.keys() - FlatOptions.__annotations__.keys()
     if unknown:
-        raise InvalidInput(sorted(unknown)[0], "is not an option of palaver.open")
+        name = min(unknown)
+        known = [*NAMED, *groups, *FlatOptions.__annotations__]
+        known = ["key"] if name == "api_key" else [one for one in known if one not in NOT_SUGGESTED]
+        raise InvalidInput(name, f"is not an option of palaver.open{did_you_mean(name, known)}")
     if "counter" in flat:
         warn_renamed("palaver.open(counter=…)", "token_counter")
         flat = {**flat, "token_counter": flat["counter"]}

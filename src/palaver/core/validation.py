@@ -18,6 +18,21 @@ from palaver.model import (
 )
 
 OTHER_NAMES = "docs/come-from has the names of other systems"
+# Names of other systems, and ours for the same thing: the first that is known where it is used.
+SYNONYMS = {
+    "user_id": ("user", "actor", "owner"),
+    "session_id": ("key",),
+    "thread_id": ("key",),
+    "conversation_id": ("key",),
+    "agent_id": ("agent", "actor"),
+    "org_id": ("tenant",),
+    "api_key": ("key",),
+    "max_tokens": ("token_budget",),
+    "tokens": ("token_budget",),
+    "created_at": ("created",),
+    "timestamp": ("created",),
+}
+OTHER_ROLES = {"human": "user", "ai": "assistant", "bot": "assistant", "model": "assistant", "function": "tool"}
 MAX_CONTENT = 5_000_000  # bytes of content and tool fields together
 MAX_METADATA = 64 * 1024
 MAX_BATCH = 1_000
@@ -156,15 +171,16 @@ def clean_count(field: str, value: object) -> int | None:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """The known name that is spelt most like `name`, as the end of a sentence; empty when there is none.
+    """The known name that means the same as `name` or is spelt most like it, as the end of a sentence; or nothing.
 
     `triggerTurns` is how other systems write `trigger_turns`: the hint names the page with their names, too.
     """
-    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(name)).lower()
-    close = get_close_matches(snake, list(known), n=1)
+    snake, names = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(name)).lower(), list(known)
+    same = [one for one in SYNONYMS.get(snake, ()) if one in names]
+    close = same or get_close_matches(snake, names, n=1)
     if not close:
         return ""
-    page = f"; {OTHER_NAMES}" if snake != str(name) else ""
+    page = f"; {OTHER_NAMES}" if same or snake != str(name) else ""
     return f" (did you mean {close[0]!r}?{page})"
 
 
@@ -193,4 +209,6 @@ def clean_role(value: object) -> Role:
     for role in ROLES:
         if value == role:
             return role
-    raise InvalidInput("role", f"must be one of {', '.join(ROLES)}")
+    same = OTHER_ROLES.get(value.lower()) if isinstance(value, str) else None
+    hint = f" (did you mean {same!r}?)" if same else ""
+    raise InvalidInput("role", f"must be one of {', '.join(ROLES)}{hint}")

@@ -244,7 +244,7 @@ class RemoteConversation(Conversation):
         if expected_updated is not None:
             expected = clean_moment("expected_updated", expected_updated)
             headers["If-Match"] = f'"{expected}.{self._info.next_seq}"'
-        clean_changes(fields)
+        clean_changes(fields, self._info)
         body = {name: values.fields_json({name: one}).get(name) for name, one in fields.items()}
         try:
             return self._read(await self._transport.request("PATCH", self._path, json=body, headers=headers))
