@@ -1,14 +1,18 @@
 """Write docs/reference/licences.md: the licence of every package that an install brings, from the packages' metadata.
 
-`python -m tools.licences` runs in an environment with `palaver[all]`; `make licences` does.
+`python -m tools.licences` runs in an environment with `palaver[all]`; `make licences` does. What else is
+installed there does not change the page: a requirement counts only if its marker is true on a version of Python that
+Palaver supports.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 PAGE = Path(__file__).parents[1] / "docs/reference/licences.md"
 BASE, ALL = "palaver", "palaver[all]"
@@ -20,42 +24,40 @@ Palaver itself: Apache-2.0. This page is written by `make licences` from the pac
 the same as CycloneDX, with versions. The web app inside the wheel has lists of its own, `LICENSES.md` and
 `LICENSES-diagrams.md` in `palaver/server/web/static`. The model for recall is Apache-2.0: see its `NOTICE`.
 """
-_NAME = re.compile(r"^([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?")
-_EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 def packages(requirement: str) -> dict[str, Distribution]:
     """Return every installed package that a requirement needs, directly or through others, by its name."""
     found: dict[str, Distribution] = {}
-    todo, seen = [requirement], set()
+    todo, seen = [Requirement(requirement)], set()
     while todo:
         one = todo.pop()
-        if one in seen:
+        key = (normal(one.name), frozenset(one.extras))
+        if key in seen:
             continue
-        seen.add(one)
-        name, extras = _parse(one)
+        seen.add(key)
         try:
-            package = distribution(name)
+            package = distribution(one.name)
         except PackageNotFoundError:
-            continue  # for another system or version of Python
-        found[normal(name)] = package
-        todo += _needs(package, extras)
+            continue  # for another system
+        found[normal(one.name)] = package
+        todo += needs(package.requires or (), one.extras)
     found.pop("palaver", None)
     return found
 
 
-def _parse(requirement: str) -> tuple[str, set[str]]:
-    match = _NAME.match(requirement)
-    assert match is not None, requirement
-    return match[1], {extra.strip() for extra in (match[2] or "").split(",") if extra.strip()}
-
-
-def _needs(package: Distribution, extras: set[str]) -> Iterator[str]:
-    for requirement in package.requires or ():
-        what, _, condition = requirement.partition(";")
-        named = _EXTRA.findall(condition)
-        if not named or set(named) & extras:
-            yield _NAME.match(what.strip())[0]  # type: ignore[index]
+def needs(requirements: Iterable[str], extras: Iterable[str]) -> Iterator[Requirement]:
+    """Yield those that apply with these extras, on this system and a version of Python that Palaver supports."""
+    for text in requirements:
+        one = Requirement(text)
+        environments = [
+            {"python_version": version, "python_full_version": f"{version}.0", "extra": extra}
+            for version in PYTHONS
+            for extra in ("", *extras)
+        ]
+        if one.marker is None or any(one.marker.evaluate(environment) for environment in environments):
+            yield one
 
 
 def normal(name: str) -> str:

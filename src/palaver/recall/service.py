@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from palaver.core.bounded_dict import BoundedDict
 from palaver.core.budgets import payer_of
 from palaver.core.filters import NO_FILTER, TurnFilter
+from palaver.core.matrix_threads import one_matrix_thread, with_one_matrix_thread
 from palaver.errors import BudgetExceeded
 from palaver.model import FileQuote, Scope, Turn
 from palaver.models.embedding_budget import EmbeddingBudget
@@ -141,7 +142,7 @@ class RecallService:
         near = self._on_scale(await self._compare(scope, where, query, turns, lexical))
         scored = await asyncio.to_thread(score_scope, turns.profile, query, lexical, near, most, bounds)
         if query.collects and near.question is not None and near.sample is None:
-            wider = await asyncio.to_thread(self._widen, (scope, where), turns, near, scored)
+            wider = await asyncio.to_thread(with_one_matrix_thread(self._widen), (scope, where), turns, near, scored)
             scored = await asyncio.to_thread(score_scope, turns.profile, query, lexical, near, most, bounds, wider)
         note = self._describe(near, query)
         lost = (_lost_note(known.missing, "passages"), _lost_note(self._lost_vectors.get((scope, where), 0), "vectors"))
@@ -271,7 +272,9 @@ class RecallService:
         if facts and self.embedder is not None and ranking.near.question is not None:
             vectors = await self.engine.fact_vectors(scope, where, self.embedder.name)
         query = self._parse(text, ranking.profile.actors)
-        return score_facts(facts, query, compare_facts(vectors, ranking.near), ranking.near.alike)
+        with one_matrix_thread:
+            cosines = compare_facts(vectors, ranking.near)
+        return score_facts(facts, query, cosines, ranking.near.alike)
 
     async def _find_facts(
         self, store: RankingStore, scope: Scope, where: RecallScope, text: str, ranking: Ranking
@@ -290,7 +293,9 @@ class RecallService:
         found = await store.facts_found(scope, where, wanted)
         vectors = {one.fact.id: one.vector for one in found if one.vector}
         facts = [one.fact for one in found]
-        return score_facts(facts, query, compare_facts(vectors, ranking.near), ranking.near.alike)
+        with one_matrix_thread:
+            cosines = compare_facts(vectors, ranking.near)
+        return score_facts(facts, query, cosines, ranking.near.alike)
 
     # ---- the profile
 
@@ -329,11 +334,11 @@ class RecallService:
         async with self._lock:
             if where.conversation is None and lexical.passages > self.limits.pooled:
                 pool = await self._read_pool(scope, where, known)
-                return await asyncio.to_thread(compare_with_pool, known, pool, question)
+                return await asyncio.to_thread(with_one_matrix_thread(compare_with_pool), known, pool, question)
             self._pools.pop((scope, where), None)
             await self._read_vectors(scope, where, known)
             vectors = [self._vectors[cid] for cid in known.conversations if cid in self._vectors]
-        return await asyncio.to_thread(compare_with_all, known, vectors, question)
+        return await asyncio.to_thread(with_one_matrix_thread(compare_with_all), known, vectors, question)
 
     def _widen(
         self, key: tuple[Scope, RecallScope], known: IndexedProfile, near: Nearness, scored: ScoredScope
@@ -392,7 +397,9 @@ class RecallService:
         question = aim_at_sample(question, sample)
         among = known.profile.tid[best_by_words(len(known.profile), lexical, self.limits.by_words)].tolist()
         wanted = Nearest(model=self.embedder.name, asked=question.tolist(), k=self.limits.nearest, among=among)
-        return compare_with_nearest(known, await store.nearest(scope, where, wanted), sample, question)
+        nearest = await store.nearest(scope, where, wanted)
+        with one_matrix_thread:
+            return compare_with_nearest(known, nearest, sample, question)
 
     async def _read_sample(
         self, store: RankingStore, scope: Scope, where: RecallScope, passages: int

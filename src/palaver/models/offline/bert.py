@@ -1,4 +1,4 @@
-"""A BERT encoder with int8 weights, computed with numpy alone. Its vectors agree with onnxruntime's to six digits.
+"""A BERT encoder with int8 weights, computed with numpy alone. Its vectors agree with onnxruntime's: cosine 0.9999998.
 
 One text at a time: a vector depends on its text alone. The weights are read from the same ONNX file; only its tensors
 are used, and the graph is the one that is written out here.
@@ -19,10 +19,10 @@ Floats = NDArray[np.float32]
 HEADS = 12
 EPSILON = 1e-12  # of LayerNorm
 _TYPES = {1: np.float32, 3: np.int8, 7: np.int64}  # of tensors in ONNX
-_SQRT_HALF = np.float32(0.5**0.5)
-# Abramowitz and Stegun 7.1.26: erf with an error below 1.5e-7, about that of float32.
-_ERF = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
-_ERF_SCALE = np.float32(0.3275911)
+# GELU as x / 2 * (1 + tanh(x * (a + b * x² + c * x⁴))): three numbers that keep its error below 3e-5. The polynomial is
+# good up to `_GELU_MOST`, the largest x²; there tanh is 1 to the last digit of float32.
+_GELU = (np.float32(0.797490311), np.float32(0.037017434), np.float32(-0.000352488))
+_GELU_MOST = np.float32(40)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class Norm:
     bias: Floats
 
     def __call__(self, x: Floats) -> Floats:
-        x = x - x.mean(axis=-1, keepdims=True)
+        """Normalise in place."""
+        x -= x.mean(axis=-1, keepdims=True)
         variance: Floats = np.einsum("ij,ij->i", x, x) / np.float32(x.shape[-1])
         x *= (np.float32(1) / np.sqrt(variance + np.float32(EPSILON)))[:, None]
         x *= self.weight
@@ -56,7 +57,11 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer of the transformer. `attend` computes queries, keys and values together."""
+    """One layer of the transformer. `attend` computes queries, keys and values together.
+
+    Constant factors are part of the weights: the queries are divided by the root of their size, and `narrow` takes
+    twice the GELU.
+    """
 
     attend: Dense
     merge: Dense
@@ -66,38 +71,37 @@ class Layer:
     last_norm: Norm
 
     def __call__(self, x: Floats) -> Floats:
-        x = self.norm(x + self.merge(self._attention(x)))
-        return self.last_norm(x + self.narrow(_gelu(self.widen(x))))
+        merged = self.merge(self._attention(x))
+        merged += x
+        x = self.norm(merged)
+        out = self.narrow(_double_gelu(self.widen(x)))
+        out += x
+        return self.last_norm(out)
 
     def _attention(self, x: Floats) -> Floats:
         pieces, size = x.shape
         query, key, value = self.attend(x).reshape(pieces, 3, HEADS, size // HEADS).transpose(1, 2, 0, 3)
-        scores = query @ key.transpose(0, 2, 1) * np.float32((size // HEADS) ** -0.5)
+        scores = query @ key.transpose(0, 2, 1)
         scores -= scores.max(axis=-1, keepdims=True)
         np.exp(scores, out=scores)
-        scores /= scores.sum(axis=-1, keepdims=True)
-        mixed = (scores @ value).transpose(1, 0, 2).reshape(pieces, size)
-        return mixed.astype(np.float32, copy=False)
+        mixed = scores @ value
+        mixed /= scores.sum(axis=-1, keepdims=True)  # after the product: it is smaller than the scores
+        return mixed.transpose(1, 0, 2).reshape(pieces, size).astype(np.float32, copy=False)
 
 
-def _gelu(x: Floats) -> Floats:
-    """Return x / 2 * (1 + erf(x / sqrt(2))). In place as far as possible: new arrays took a tenth of the time."""
-    half = x * _SQRT_HALF
-    z: Floats = np.abs(half)
-    t = z * _ERF_SCALE
-    t += np.float32(1)
-    np.reciprocal(t, out=t)
-    out: Floats = t * np.float32(_ERF[0])
-    for term in _ERF[1:]:
-        out += np.float32(term)
-        out *= t
-    z *= -z
-    out *= np.exp(z, out=z)
-    np.subtract(np.float32(1), out, out=out)  # erf of the absolute value
-    np.copysign(out, half, out=out)
+def _double_gelu(x: Floats) -> Floats:
+    """Return twice the GELU of x. `tanh` is a fifth of the work of an exact `erf`, for which numpy has no function."""
+    a, b, c = _GELU
+    square = x * x
+    np.minimum(square, _GELU_MOST, out=square)
+    out: Floats = square * c
+    out += b
+    out *= square
+    out += a
+    out *= x
+    np.tanh(out, out=out)
     out += np.float32(1)
     out *= x
-    out *= np.float32(0.5)
     return out
 
 
@@ -143,6 +147,9 @@ def load_bert(model: bytes, vocabulary: bytes, most: int) -> Bert:
         at = f"encoder.layer.{n}."
         weights = [_dequantise(tensors, name) for name in dense[6 * n : 6 * n + 6]]
         bias = [tensors[f"{prefix}{at}{name}.bias"] for name in _DENSE]
+        root = np.float32((weights[0].shape[1] // HEADS) ** -0.5)
+        weights[0], bias[0] = weights[0] * root, bias[0] * root
+        weights[5] = weights[5] * np.float32(0.5)
         attend = Dense(np.ascontiguousarray(np.concatenate(weights[:3], axis=1)), np.concatenate(bias[:3]))
         merge, widen, narrow = map(Dense, weights[3:], bias[3:])
         norms = norm(f"{at}attention.output.LayerNorm"), norm(f"{at}output.LayerNorm")
