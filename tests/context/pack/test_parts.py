@@ -109,6 +109,30 @@ def test_a_long_turn_that_replaces_a_statement_leaves_room_for_others() -> None:
     assert {"T1", *(one.id for one in others)} <= set(context.turn_ids)
 
 
+def test_one_of_the_best_turns_that_no_longer_fits_is_quoted_in_part() -> None:
+    """A better long turn took the room; what is left goes to the part that fits the question, before worse turns."""
+    question = turn(90, "user", "What did you recommend for the rent of the flat?")
+    best = turn(1, "user", "About the rent of the flat:\n\n" + "\n\n".join(FILLER[:60]))
+    second = turn(2, "user", "\n\n".join([*FILLER[60:90], "I can pay 900 euros of rent.", *FILLER[90:120]]))
+    others = [turn(n, "user", f"A flat is nice for reason {n}.") for n in range(6, 40)]
+    offered = [best, second, *others]
+    material = Material(
+        turn_count=50,
+        owner="user",
+        conversation="C",
+        tail=(question,),
+        current=question,
+        recalled=tuple(RecalledTurn(one, 1 - n / 100, place=n) for n, one in enumerate(offered)),
+        hints=QuoteHints(dict.fromkeys(terms(question.text), 1.0)),
+    )
+    context = pack_context(material, Options(policy=POLICIES["recall-heavy"], token_budget=1_300), COUNT)
+    assert "T1" in context.turn_ids
+    assert "I can pay 900 euros of rent." in context.text
+    assert context.quoted["T2"]
+    assert "A flat is nice for reason 6." in context.text
+    assert context.tokens <= 1_300
+
+
 def order_of(texts: list[str], hints: QuoteHints) -> list[str]:
     """Return which of equally good turns are quoted where there is room for few of them."""
     question = turn(90, "user", "What?")

@@ -10,7 +10,8 @@ NOTE_COST = 26  # tokens of the note on omissions
 SHORT_SUMMARY = 140  # tokens: in a small budget the summaries may take this much instead of their share,
 SHORTEST_SUMMARY = 100  # or a tenth of the budget if that is less, or this much, but never more than a quarter
 BRIEFEST_SUMMARY = 80  # tokens, where recall comes first
-FEW_TURNS = 120  # tokens of recent turns, where recall comes first
+FEW_TURNS = 60  # tokens of recent turns, where recall comes first: the least,
+SMALL_BUDGET = 1_000  # and the policy's share counts from this budget on
 STRIDE = 0.85  # of the difference between the most and the least that the window holds; the rest is for whole turns
 WHOLE_TURNS = 0.05  # of the budget above the least size of the window, so that whole turns reach it
 STRIDE_STEPS = 64  # the stride is a multiple of this part of the budget: it must not change with every note in memory
@@ -56,9 +57,13 @@ def recall_room(inputs: PackInputs, ledger: Ledger) -> int:
 
 
 def few_turns_share(inputs: PackInputs) -> int:
-    """Return the share of the window where recall comes first; in a small budget enough for a few short turns."""
+    """Return the share of the window where recall comes first: the smaller the budget, the more of it is for recall.
+
+    In a small budget it is enough for a few short turns.
+    """
     unit = 1 if inputs.options.char_budget is None else CHARACTERS
-    return max(inputs.share(inputs.options.policy.recent), min(FEW_TURNS * unit, inputs.budget // 8))
+    share = int((inputs.budget - SMALL_BUDGET * unit) * inputs.options.policy.recent)
+    return max(share, min(FEW_TURNS * unit, inputs.budget // 8))
 
 
 def summaries_share(inputs: PackInputs) -> int:

@@ -30,7 +30,7 @@ TRIES = 4  # to make parts of a turn fit
 # Shares of the room for recall. A turn that costs more than the first is quoted in part, for the second.
 WHOLE, WHOLE_FADES, PART = 0.3, 9, 0.08
 LEAST_PART = 60  # tokens
-BEST_TURNS = 5  # of which one may be long, even if it is there because it replaces another
+BEST_TURNS = 5  # may be long even if they replace another, and are quoted in part where no room for all of them is left
 ANSWER, BEST_ANSWERS = 0.06, 2  # the assistant's messages: as a whole or in part, if they are among the best
 ASKED, ASKED_FADES = 0.8, 2  # the same, if the question is about what the assistant said; half of it for a part
 
@@ -110,6 +110,7 @@ def _that_fit(inputs: PackInputs, ledger: Ledger, wanted: Sequence[RecalledTurn]
         cap - inputs.count(recalled_block([])) - SEPARATOR,
         standing_room=inputs.budget // STANDING_SHARE,
         most=most,
+        shorten=forms.shorten,
     )
     # Lines are counted one by one above. Joined, they cost a little less as a rule, which is used for more of them.
     spare = cap - forms.cost_together(picked)
@@ -217,6 +218,18 @@ class _Forms:
         whole_limit, part_limit = self._limits(self.wanted[index])
         return whole if whole.cost <= whole_limit else self._in_part(index, whole, part_limit)
 
+    def shorten(self, index: int, room: int) -> int | None:
+        """Quote one of the best turns in part, as all of it does not fit. Returns the cost; None if it cannot."""
+        one = self.wanted[index]
+        limit = min(room, longest_turn(self.inputs.options))
+        if one.place >= BEST_TURNS or one.turn.role == "assistant" or not self.form(index).is_whole:
+            return None
+        part = self._in_part(index, self._whole(index), limit)
+        if part.cost > limit:
+            return None
+        self.made[index] = part
+        return part.cost
+
     def _name(self, index: int) -> str | None:
         turn = self.wanted[index].turn
         return turn.id if turn.conversation == self.inputs.material.conversation else None
@@ -293,16 +306,18 @@ def pick(
     standing_room: int,
     header_cost: int = HEADER_COST,
     most: int | None = None,
+    shorten: Callable[[int, int], int | None] = lambda index, room: None,
 ) -> list[int]:
     """Choose which candidates, best first, to quote in `room` tokens; `cost` is asked by index, and only if needed.
 
-    Standing instructions are taken first, up to `standing_room`; then every candidate that still fits. Returns the
+    Standing instructions are taken first, up to `standing_room`; then every candidate that still fits. One that does
+    not is given to `shorten` with the room that is left, and taken if that returns what a part of it costs. Returns the
     indices: standing ones first, each part in the order of the ranking.
     """
     standing = [index for index, one in enumerate(candidates) if one.standing]
     first = _Selection(candidates, cost, header_cost, most).fill(standing, min(room, standing_room))
     rest = (index for index in range(len(candidates)) if index not in first.chosen)
-    chosen = first.fill(rest, room - first.spent).chosen
+    chosen = replace(first, shorten=shorten).fill(rest, room - first.spent).chosen
     return sorted(chosen, key=lambda index: (not candidates[index].standing, index))
 
 
@@ -316,6 +331,7 @@ class _Selection:
     most: int | None
     chosen: tuple[int, ...] = ()
     spent: int = 0
+    shorten: Callable[[int, int], int | None] = lambda index, room: None
 
     def fill(self, ranking: Iterable[int], room: int) -> _Selection:
         """Walk down the ranking and take every candidate that still fits into `room`."""
@@ -325,7 +341,10 @@ class _Selection:
             if self.most is not None and len(chosen) >= self.most:
                 break
             group = self.candidates[index].group
-            cost = self.cost(index) + (0 if group in groups else self.header_cost)
+            header = 0 if group in groups else self.header_cost
+            cost = self.cost(index) + header
+            if cost > room - spent and (part := self.shorten(index, room - spent - header)) is not None:
+                cost = part + header
             if cost <= room - spent:
                 chosen.append(index)
                 groups.add(group)
