@@ -34,6 +34,7 @@ LIMIT = 50.0  # milliseconds: a task beyond it is what browsers call long
 CATEGORIES = ["disabled-by-default-devtools.timeline"]
 MORE = ["devtools.timeline", "v8.execute", "disabled-by-default-v8.cpu_profiler"]  # for whoever looks into a trace
 FRAME = "const frame = () => new Promise(requestAnimationFrame);"
+STREAMING = "document.querySelector('.thread-content').lastElementChild.querySelector('.is-streaming')"
 PAUSE = 0.008  # seconds between pieces: about 120 a second, faster than most models
 
 PROSE = "A paragraph with **bold words**, `code`, *emphasis* and a [link](https://example.org/page), as usual."
@@ -88,14 +89,16 @@ def opened(page: Page, url: str, id: str) -> float:
 
 
 def read_back(page: Page, count: int) -> None:
-    """To the first message, page by page."""
-    page.evaluate(f"""async () => {{
+    """To the first message, page by page. Counted at the end: to count in every frame would be work of its own."""
+    shown = page.evaluate(f"""async () => {{
         {FRAME}
         const box = document.querySelector(".thread");
-        const items = box.getElementsByClassName("item");
-        while (items.length < {count}) {{ box.scrollTop = 0; await frame(); }}
+        const content = box.querySelector(".thread-content");
+        while (content.firstElementChild.matches(".earlier")) {{ box.scrollTop = 0; await frame(); }}
         for (let n = 0; n < 30; n++) await frame();
+        return box.getElementsByClassName("item").length;
     }}""")
+    assert shown == count, f"{shown} of {count} messages"
 
 
 def scrolled(page: Page) -> None:
@@ -115,9 +118,9 @@ def streamed(page: Page) -> None:
     page.evaluate("document.getElementById('message').focus()")
     page.keyboard.insert_text("Go on.")
     page.keyboard.press("Enter")
-    _until(page, "document.getElementsByClassName('is-streaming').length === 1")
+    _until(page, STREAMING)
     page.keyboard.type("What I write while it comes, letter by letter.", delay=40)
-    _until(page, "document.getElementsByClassName('is-streaming').length === 0")
+    _until(page, f"!({STREAMING})")
     page.wait_for_timeout(500)
 
 

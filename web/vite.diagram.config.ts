@@ -17,6 +17,7 @@ function inOnePage(): Plugin {
       writeFileSync(join(STATIC, "diagram.html"), page);
       rmSync(join(STATIC, SCRIPT));
       compress("diagram.html", 9);
+      rmSync(join(STATIC, "diagram.html")); // 5 MB; the server unpacks it at start for the few who need it plain
     },
   };
 }

@@ -133,6 +133,11 @@ def test_the_palette_is_driven_by_keys_and_forgives_a_mistake(shared: App) -> No
     keys.press("ArrowUp")
     keys.press("Enter")
     expect(tab.page.locator(".item.is-found .bubble")).to_contain_text("holiday in Lisbon")
+    keys.press("Control+k")
+    keys.type("hloiday")  # near the beginning of the word
+    expect(passage.locator("mark")).to_have_text(["holiday"])
+    tab.search("haliday lisbon")  # found by the other word
+    expect(passage.locator("mark")).to_have_text(["holiday", "Lisbon"])
     tab.search("tram")
     expect(tab.found.locator(".passage")).not_to_contain_text("##")
     tab.search("settings")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from playwright.sync_api import expect
 
 from palaver.testing.providers import LoopbackProvider, Say
@@ -109,6 +110,26 @@ def test_a_model_is_connected_in_the_settings(offline: App, provider: LoopbackPr
     expect(tab.answers).to_contain_text("Rice.")
 
 
+@pytest.mark.parametrize("width", [360, 768, 1024, 1280, 1920])
+def test_the_fields_of_a_model_stand_in_line(offline: App, width: int) -> None:
+    tab = offline.tab("/settings")
+    tab.page.set_viewport_size({"width": width, "height": 900})
+    form = tab.page.get_by_role("form", name="Add a model")
+    form.get_by_label("Provider").select_option("local")
+    boxes = [one.bounding_box() or {} for one in form.locator("input, select").all()]
+    assert len(boxes) == 4
+    for at, one in enumerate(boxes):
+        assert one["height"] == boxes[0]["height"]
+        for other in boxes[at + 1 :]:
+            aside = one["x"] + one["width"] <= other["x"] or other["x"] + other["width"] <= one["x"]
+            assert aside or one["y"] + one["height"] <= other["y"] or other["y"] + other["height"] <= one["y"]
+            assert abs(one["y"] - other["y"]) < 1 or abs(one["y"] - other["y"]) > one["height"]  # one line, or another
+    cards = tab.page.locator("#models .card").evaluate_all(
+        "all => all.map((one) => one.getBoundingClientRect().toJSON())"
+    )
+    assert cards[1]["top"] > cards[0]["bottom"]
+
+
 def test_settings_change_the_page_and_stay(offline: App) -> None:
     tab = offline.tab("/settings")
     tab.page.get_by_label("Theme", exact=True).select_option("dark")
@@ -150,4 +171,4 @@ def test_an_export_of_another_product_is_imported_with_a_report(offline: App) ->
     with tab.page.expect_file_chooser() as chooser:
         tab.button("Import", data).click()
     chooser.value.set_files({"name": "x.json", "mimeType": "application/json", "buffer": b"[1]"})
-    expect(data.get_by_role("status")).to_contain_text("The import failed.")
+    expect(data.get_by_role("status")).to_contain_text("The import failed. This file isn't an export of ChatGPT")

@@ -217,6 +217,59 @@ def test_what_is_being_read_stays_where_it_is_while_earlier_messages_come(script
     assert abs(read.evaluate(f"one => {top}") - before) < 10  # pixels: half a line, for what is rounded
 
 
+def _thread_with_tools(app: App, count: int) -> str:
+    """A thread with many tool turns, in which no two messages begin in the same eight positions."""
+    text = "**Line**." + "\n\nMore." * 80  # higher than what the browser lays out around the view
+    turns: list[dict[str, Any]] = []
+    for n in range(count):
+        role = ("assistant", "user")[n % 2]
+        if role == "assistant":
+            turns += _tool_rounds(7 if n else 3)  # with the text, 15 turns; the first question is the eighth turn
+        turns.append({"role": role, "content": text})
+    with app.api() as api:
+        id = str(api.post("/api/conversations", json={"title": "Tools"}).json()["id"])
+        assert api.post(f"/api/conversations/{id}/turns/batch", json={"turns": turns}).is_success
+    return id
+
+
+def _tool_rounds(count: int) -> list[dict[str, Any]]:
+    turns: list[dict[str, Any]] = []
+    for n in range(count):
+        turns.append({"role": "assistant", "tool_calls": [{"id": f"c{n}", "name": "look", "arguments": {}}]})
+        turns.append({"role": "tool", "tool_results": [{"id": f"c{n}", "content": "12"}]})
+    return turns
+
+
+@pytest.mark.parametrize(("make", "count"), [(_long_thread, 100), (_thread_with_tools, 40)])
+def test_what_is_out_of_sight_is_skipped_and_keeps_its_height(
+    scripted: App, make: Callable[[App, int], str], count: int
+) -> None:
+    """A long thread costs no more than what is in view, and nothing is estimated that would move later."""
+    tab = scripted.tab(f"/c/{make(scripted, count)}")
+    tab.page.wait_for_function(
+        """(count) => {
+            const thread = document.querySelector(".thread");
+            if (thread) thread.scrollTop = thread.scrollTop ? 0 : 1; // a scroll event, which loads earlier messages
+            return document.querySelectorAll(".item").length === count && !document.querySelector(".earlier");
+        }""",
+        arg=count,
+    )
+    skipped = """[...document.querySelectorAll(".item")]
+        .filter((one) => !one.checkVisibility({ contentVisibilityAuto: true })).length"""
+    tab.page.wait_for_function("""() => {
+        const inside = [...document.querySelectorAll(".chunk")].slice(2, -2);
+        return inside.every((one) => one.matches(".is-settled"));
+    }""")
+    tab.page.wait_for_function(f"() => {skipped} > {count // 2}")
+    height = "document.querySelector('.thread').scrollHeight"
+    before = tab.page.evaluate(height)
+    tab.page.evaluate(
+        "document.querySelectorAll('.thread *').forEach((one) => (one.style.contentVisibility = 'visible'))"
+    )
+    assert tab.page.evaluate(skipped) == 0
+    assert tab.page.evaluate(height) == before
+
+
 def test_reading_further_up_is_not_disturbed_by_what_comes_in(scripted: App, gate: threading.Event) -> None:
     assert scripted.script
     many = "\n\n".join(f"Paragraph {n} " + "word " * 30 for n in range(30))

@@ -1,12 +1,14 @@
-import "./page";
+import { asked, on } from "./page";
 import { describe, expect, it } from "vitest";
 import { explain } from "../src/api/advice";
 import type { Conversation } from "../src/api/types";
 import { blocksOf } from "../src/chat/blocks";
 import { withFormulas } from "../src/chat/formulas";
 import { wordsSent } from "../src/chat/preview";
-import { isNear, rank } from "../src/palette/spelling";
+import { messagesWith } from "../src/palette/search";
+import { beginningsOf, isNear, rank, wordsOf } from "../src/palette/spelling";
 import { inListOrder, isEmpty, listedAt, withPlaceKept } from "../src/state/placement";
+import { turn } from "./turns";
 
 const conversation = (fields: Partial<Conversation>) =>
   ({ id: "a", metadata: {}, updated: "2026-11-02T00:00:00Z", next_seq: 3, turn_count: 2, title: null, preview: "Hi", ...fields }) as Conversation;
@@ -36,6 +38,33 @@ describe("typing mistakes", () => {
     for (const typed of ["holday", "holidya", "hollday", "hooliday", "holid"]) expect(isNear(typed, "holiday")).toBe(true);
     for (const typed of ["hldy", "xolidax", "hoy"]) expect(isNear(typed, "holiday")).toBe(false);
     expect(isNear("bakry", "bakery")).toBe(true);
+  });
+
+  it("leave a beginning by which messages are found", () => {
+    for (const typed of ["holday", "hloiday", "ohliday", "hoiday", "hooliday", "xholiday"]) expect(beginningsOf([typed]).flat().some((one) => "holiday".startsWith(one))).toBe(true);
+    expect(beginningsOf(["in", "the"])).toEqual([]);
+  });
+
+  it("are looked for by two words at most, and again only if nothing is found", async () => {
+    const said = ["We spend the holiday in Lisbon.", "Lisbon is far.", "It rains."];
+    on("GET", /\/search\?/, (path) => {
+      const start = new URL(path, "http://here").searchParams.get("q")!; // the server finds this word, or one that begins with it
+      const turns = said.filter((text) => wordsOf(text).some((word) => word.startsWith(start))).map((text) => turn({ id: text, content: text }));
+      return { items: turns.map((one) => ({ conversation: conversation({}), in_title: false, matches: [{ turn: one, spans: [] }] })) };
+    });
+    const search = async (words: string) => {
+      asked.length = 0;
+      const found = await messagesWith(words, new AbortController().signal);
+      return { found: found.map((one) => one.turn), requests: asked.length };
+    };
+    const trip = said.slice(0, 1);
+    for (const words of ["haliday lisbon", "lisbon haliday", "oliday in lisbon", "holiday lsbon", "holday"])
+      expect((await search(words)).found).toEqual(trip);
+    expect(await search("haliday lisbon")).toEqual({ found: trip, requests: 3 });
+    expect(await search("holday")).toEqual({ found: trip, requests: 2 });
+    expect(await search("hloiday")).toEqual({ found: trip, requests: 6 });
+    expect(await search("mountain railway station")).toEqual({ found: [], requests: 7 });
+    expect(await search("haliday")).toEqual({ found: [], requests: 6 }); // a wrong letter at the second place of the only word
   });
 
   it("count less than words as they are", () => {
@@ -76,6 +105,7 @@ describe("errors", () => {
     expect(problem("model-refused", "x cannot read so much: use a smaller token_budget")).toContain("too long for gpt-5-mini");
     expect(explain({ status: 0, title: "", detail: "", fields: {} })).toContain("Check that it is running");
     expect(explain({ status: 422, title: "Invalid input", detail: "title: is too long", fields: {} })).toBe("Title: is too long.");
+    expect(explain({ status: 422, title: "", detail: "body: is not an export that can be imported here: chatgpt", fields: {} })).toContain("Choose the archive");
   });
 });
 

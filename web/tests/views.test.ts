@@ -34,6 +34,12 @@ describe("items", () => {
     expect(after[0]).toBe(before[0]);
     expect(after[1]).not.toBe(before[1]);
   });
+
+  it("are those of the new thread, wherever it has changed", () => {
+    const [q, a, r, b, q2, c] = [turn({ id: "q" }), called("a", "c1"), tool("r", "c1"), assistant("b"), turn({ id: "q2" }), assistant("c")] as const;
+    const threads = [[q], [q, a], [q, a, r], [q, a, r, b], [q, a, r, b, q2, c], [a, r, b, q2], [q, b, q2, c], [{ ...q, content: "x" }, a, r], [q2, c], []];
+    for (const before of threads) for (const after of threads) expect(itemsOf(after, itemsOf(before))).toEqual(itemsOf(after));
+  });
 });
 
 describe("chunks of a long thread", () => {

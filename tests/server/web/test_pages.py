@@ -51,6 +51,24 @@ def test_assets_are_packed_and_kept_for_ever(client: httpx.Client) -> None:
     assert packed.headers["vary"] == "Accept-Encoding"
 
 
+def test_a_file_that_is_installed_compressed_only_is_sent_plain_to_those_who_ask_for_it(tmp_path: Path) -> None:
+    (tmp_path / "diagram.html.gz").write_bytes(gzip.compress(b"<p>drawn"))
+    (tmp_path / "diagram.html.br").write_bytes(b"brotli")
+    (tmp_path / "index.html").write_bytes(b"<p>app")
+    files = pages.read_built_files(tmp_path)
+    assert sorted(files) == ["diagram.html", "index.html"]
+    assert files["diagram.html"].plain == b"<p>drawn"
+    assert files["diagram.html"].packed == {"br": b"brotli", "gzip": gzip.compress(b"<p>drawn")}
+    assert files["index.html"].packed == {}
+
+
+@built
+def test_the_page_that_draws_diagrams_is_the_same_in_every_coding(client: httpx.Client) -> None:
+    plain = client.get("/diagram.html", headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert client.get("/diagram.html", headers={"Accept-Encoding": "gzip"}).content == plain.content
+
+
 @built
 def test_there_is_nothing_but_what_was_built(client: httpx.Client) -> None:
     for path in ("/assets/", "/assets/none.js", "/static", "/../app.py", "/%2e%2e/app.py", "/assets/..%2f..%2fapp.py"):
@@ -126,6 +144,8 @@ def test_the_wheel_has_the_app_in_it(tmp_path: Path) -> None:
     subprocess.run([python, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(tmp_path), str(ROOT)], check=True)
     wheel = next(tmp_path.glob("*.whl"))
     names = zipfile.ZipFile(wheel).namelist()
-    assert "palaver/server/static/index.html" in names
+    assert "palaver/server/web/static/index.html" in names
     assert any(name.endswith(".js.br") for name in names)
+    assert "palaver/server/web/static/diagram.html.gz" in names
+    assert "palaver/server/web/static/diagram.html" not in names  # 5 MB
     assert not any("node_modules" in name for name in names)

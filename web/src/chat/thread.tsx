@@ -13,18 +13,21 @@ import { branchesByTurn, type Chunk, chunksOf, type Item, itemsOf, type Versions
 import { Files } from "./files";
 import { ItemView, Thinking } from "./item";
 import { Markdown } from "./markdown";
+import { ratingsOf, RatingsContext } from "./thumbs";
 import { textOf } from "../state/text";
 
 const NEAR = 1_000; // pixels from the top at which the previous page is loaded
 const AT_END = 40; // pixels that still count as the end
 const AT_ONCE = 2; // messages: the last question and its answer
 const PER_FRAME = 4;
+const CALM = 500; // milliseconds without a change of height: a long answer is rendered over several frames
 
 export function Thread({ onTakeBack }: { onTakeBack: (unsent: OutgoingMessage) => void }) {
   const turns = useStore(current, (one) => one.thread.turns);
   const found = useStore(current, (one) => one.branches);
   const thinking = useStore(current, (one) => one.thinking);
   const unsent = useStore(current, (one) => one.unsentEdit);
+  const ratings = useStore(current, (one) => ratingsOf(one.info?.metadata));
   const me = useStore(session, (one) => (one.phase === "ready" ? one.settings.caller.user : null));
   const items = useItems(turns);
   const shown = useProgressiveItems(items);
@@ -36,12 +39,14 @@ export function Thread({ onTakeBack }: { onTakeBack: (unsent: OutgoingMessage) =
     <div className="thread" ref={box} tabIndex={-1}>
       <div className="thread-content" ref={content} role="log" aria-label="Conversation" aria-live="off">
         <EarlierButton />
-        {chunks.map((chunk, at) => (
-          <ChunkView
-            key={chunk.id} chunk={chunk} before={chunks[at - 1]?.items.at(-1)} after={chunks[at + 1]?.items[0]} me={me} branches={branches}
-            isLast={at === chunks.length - 1} thinking={at === chunks.length - 1 ? thinking : ""} unsent={unsent}
-          />
-        ))}
+        <RatingsContext value={ratings}>
+          {chunks.map((chunk, at) => (
+            <ChunkView
+              key={chunk.id} chunk={chunk} before={chunks[at - 1]?.items.at(-1)} after={chunks[at + 1]?.items[0]} me={me} branches={branches}
+              isInside={isInside(at, chunks.length)} isLast={at === chunks.length - 1} thinking={at === chunks.length - 1 ? thinking : ""} unsent={unsent}
+            />
+          ))}
+        </RatingsContext>
         <ThreadEnd onTakeBack={onTakeBack} />
       </div>
       {!isAtEnd && (
@@ -57,6 +62,8 @@ interface ChunkProps {
   after: Item | undefined;
   me: string | null;
   branches: Map<string, Branch>;
+  /** Whether it has all its messages. */
+  isInside: boolean;
   /** Whether it is at the end of the thread. */
   isLast: boolean;
   thinking: string;
@@ -64,18 +71,44 @@ interface ChunkProps {
 }
 
 /** Some items. In a long thread, the chunks above the growing one are not even looked at. */
-const ChunkView = memo(function ChunkView({ chunk: { items }, before, after, me, branches, isLast, thinking, unsent }: ChunkProps) {
-  return items.map((item, at) => {
-    const isEnd = isLast && at === items.length - 1;
-    return (
-      <ItemView
-        key={item.id} item={item} me={me} isLast={isEnd} thinking={isEnd ? thinking : ""} isUnanswered={isPassedOver(item, items[at + 1] ?? after, me)}
-        unsent={unsent && unsent.replaces === item.id ? unsent : null}
-        versions={branches.size ? versionsAt(item, items[at - 1] ?? before, branches) : null}
-      />
-    );
-  });
+const ChunkView = memo(function ChunkView({ chunk: { items }, before, after, me, branches, isInside, isLast, thinking, unsent }: ChunkProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const isSettled = useSettled(box, items, isInside);
+  return (
+    <div ref={box} className={isSettled ? "chunk is-settled" : "chunk"}>
+      {items.map((item, at) => {
+        const isEnd = isLast && at === items.length - 1;
+        return (
+          <ItemView
+            key={item.id} item={item} me={me} isLast={isEnd} thinking={isEnd ? thinking : ""} isUnanswered={isPassedOver(item, items[at + 1] ?? after, me)}
+            unsent={unsent && unsent.replaces === item.id ? unsent : null}
+            versions={branches.size ? versionsAt(item, items[at - 1] ?? before, branches) : null}
+          />
+        );
+      })}
+    </div>
+  );
 });
+
+/** Messages come in at both ends of the thread. A chunk further inside is complete. */
+const isInside = (at: number, count: number) => at > 1 && at < count - 2;
+
+/** Whether the browser knows the height of a chunk: it has been laid out with all these items, and no longer grows. */
+function useSettled(box: { current: Element | null }, items: Item[], isInside: boolean): boolean {
+  const [settled, setSettled] = useState<Item[] | null>(null);
+  const isSettled = isInside && settled === items;
+  useEffect(() => {
+    if (!isInside || isSettled) return;
+    let timer = 0;
+    const watcher = new ResizeObserver(() => { // called after the first layout, too
+      clearTimeout(timer);
+      timer = window.setTimeout(() => setSettled(items), CALM);
+    });
+    watcher.observe(box.current!);
+    return () => (watcher.disconnect(), clearTimeout(timer));
+  }, [box, items, isInside, isSettled]);
+  return isSettled;
+}
 
 function useChunks(items: Item[]): Chunk[] {
   const previous = useRef<Chunk[]>([]);
@@ -191,7 +224,7 @@ function useScrolling(isWhole: boolean) {
       if (isStuck.current) element.scrollTop = element.scrollHeight;
       else if (place) element.scrollTop += offsetSince(element, place);
       before = element.scrollTop;
-      place = isStuck.current ? null : anchorIn(element);
+      place = isStuck.current ? null : anchorIn(element, content.current!);
     };
     const onScroll = () => {
       const isEnd = element.scrollHeight - element.scrollTop - element.clientHeight < AT_END;
@@ -228,19 +261,25 @@ function offsetSince(box: Element, { item, top, scrolled }: ScrollAnchor): numbe
   return Math.abs(moved) < 1 ? 0 : moved;
 }
 
-/** The first visible item, by binary search. */
-function anchorIn(box: Element): ScrollAnchor | null {
-  const items = box.getElementsByClassName("item");
+/** The first visible item. Its chunk is searched first: to ask an item of a skipped chunk would lay out that chunk. */
+function anchorIn(box: Element, content: Element): ScrollAnchor | null {
   const edge = box.getBoundingClientRect().top;
+  const first = firstBelow(edge, content.children);
+  const part = first?.matches(".earlier") ? first.nextElementSibling : first;
+  const item = part?.matches(".chunk") ? firstBelow(edge, part.children) : part;
+  return item ? { item, top: topIn(box, item), scrolled: box.scrollTop } : null;
+}
+
+/** The first element that ends below a line, or the last one, by binary search. */
+function firstBelow(edge: number, elements: HTMLCollection): Element | undefined {
   let low = 0;
-  let high = items.length - 1;
+  let high = elements.length - 1;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (items[middle]!.getBoundingClientRect().bottom > edge) high = middle;
+    if (elements[middle]!.getBoundingClientRect().bottom > edge) high = middle;
     else low = middle + 1;
   }
-  const item = items[low];
-  return item ? { item, top: topIn(box, item), scrolled: box.scrollTop } : null;
+  return elements[low];
 }
 
 /** Scroll to the turn named in the URL, loading earlier pages as needed. */

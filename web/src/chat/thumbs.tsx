@@ -1,8 +1,8 @@
 /** Thumbs up or down for an answer, kept in the metadata of the conversation. */
 
+import { createContext, useContext } from "react";
 import { IconButton } from "../shell/icons";
 import { changeMetadata } from "../state/conversations";
-import { useStore } from "../state/store";
 import { current } from "../state/current-conversation";
 import type { Fields } from "../api/types";
 
@@ -10,8 +10,16 @@ const MOST = 200; // ratings per conversation; older ones are dropped
 
 type Rating = "up" | "down";
 
+interface Ratings {
+  [turn: string]: Rating;
+}
+
+const NONE: Ratings = {};
+/** The ratings of the open conversation. If each answer asked the store for its own, each piece of text would ask all of them. */
+export const RatingsContext = createContext(NONE);
+
 export function Thumbs({ turn }: { turn: string }) {
-  const rating = useStore(current, (one) => ratingsOf(one.info?.metadata)[turn]);
+  const rating = useContext(RatingsContext)[turn];
   return (
     <>
       <IconButton icon="up" size={16} label="Good answer" aria-pressed={rating === "up"} onClick={() => void rate(turn, "up")} />
@@ -20,7 +28,7 @@ export function Thumbs({ turn }: { turn: string }) {
   );
 }
 
-const ratingsOf = (metadata?: Fields) => (metadata?.ratings ?? {}) as { [turn: string]: Rating };
+export const ratingsOf = (metadata?: Fields) => (metadata?.ratings ?? NONE) as Ratings;
 
 /** Set the rating; the same thumb again takes it back. */
 async function rate(turn: string, rating: Rating): Promise<void> {

@@ -5,7 +5,7 @@ import { searchConversations } from "../api/verbs";
 import { isArchived, isEmpty } from "../state/placement";
 import { markSpans, textOf } from "../state/text";
 import { titleOf } from "../state/titles";
-import { isNear, rank, wordsOf } from "./spelling";
+import { beginningsOf, isNear, rank, wordsOf } from "./spelling";
 
 export interface FoundMessage {
   conversation: Conversation;
@@ -42,12 +42,18 @@ function messagesOf(found: Found[]): FoundMessage[] {
 /** Headings and list marks are not part of what was said. Replaced by spaces, so that offsets stay. */
 const plain = (text: string) => text.replace(/^[ \t]*(#{1,6}|[-*+]|>)(?=\s)/gm, (mark) => " ".repeat(mark.length)).replace(/[*_`]{1,3}/g, (mark) => " ".repeat(mark.length));
 
-/** Search by the beginnings of the words, and keep the messages that have each word with one mistake at most. */
 async function withMistake(words: string, signal: AbortSignal): Promise<FoundMessage[]> {
   const typed = wordsOf(words);
-  if (!typed.some((one) => one.length >= 4)) return [];
-  const beginnings = typed.map((one) => one.slice(0, Math.max(2, Math.floor(one.length / 2))));
-  const tries = await Promise.all([...new Set(beginnings)].slice(0, 3).map((one) => searchConversations(one, signal, 100)));
+  for (const beginnings of beginningsOf(typed)) {
+    const found = await nearMessages(typed, beginnings, signal);
+    if (found.length) return found;
+  }
+  return [];
+}
+
+/** Search by the beginnings of words, and keep the messages that have each typed word with one mistake at most. */
+async function nearMessages(typed: string[], beginnings: string[], signal: AbortSignal): Promise<FoundMessage[]> {
+  const tries = await Promise.all(beginnings.map((one) => searchConversations(one, signal, 100)));
   const kept = new Map<string, FoundMessage>();
   for (const { conversation, matches } of tries.flat())
     for (const { turn } of matches) {

@@ -11,6 +11,20 @@ export function isNear(typed: string, word: string): boolean {
   return [typed.length - 1, typed.length, typed.length + 1].some((length) => length <= word.length && isOneOff(typed, word.slice(0, length)));
 }
 
+/**
+ * Beginnings of words to search for, in two rounds; the second is for when the first finds nothing. Every word has to be in a
+ * message, so one that begins as typed is enough: first, the first halves of the two longest words.
+ * Then the longest word again, for a mistake in its first half. One after its second letter leaves two letters; swapped letters and
+ * one too many are undone. A wrong or missing letter among its first two is not forgiven then: any letter might be meant.
+ */
+export function beginningsOf(typed: string[]): string[][] {
+  const [one = "", other] = typed.toSorted((a, b) => b.length - a.length);
+  if (one.length < SHORTEST) return [];
+  const halves = new Set([one, other ?? one].map((word) => (word.length < SHORTEST ? word : word.slice(0, word.length >> 1))));
+  const others = new Set([one.slice(0, 2), one[1]! + one[0]!, one[0]! + one[2]!, one.slice(1, 3)].filter((start) => !halves.has(start)));
+  return [[...halves], [...others]];
+}
+
 /** Whether one edit makes `one` of `other`. */
 function isOneOff(one: string, other: string): boolean {
   let at = 0;

@@ -15,20 +15,31 @@ export interface Item {
   turns: Turn[];
 }
 
-/** Consecutive turns of one actor's answer, with the tool turns between them, are one item. */
+/**
+ * Consecutive turns of one actor's answer, with the tool turns between them, are one item. Unchanged items keep their identity,
+ * so that they are not rendered again; those before the first change are not even looked into.
+ */
 export function itemsOf(turns: Turn[], previous: Item[] = []): Item[] {
-  const known = new Map(previous.map((item) => [item.id, item]));
-  const items: Item[] = [];
-  for (const turn of turns) {
-    const last = items.at(-1);
+  const items = unchangedStart(previous, turns);
+  const rest: Item[] = [];
+  for (const turn of turns.slice(items.reduce((sum, item) => sum + item.turns.length, 0))) {
+    const last = rest.at(-1);
     if (last && belongs(last, turn)) last.turns.push(turn);
-    else items.push({ id: turn.id, role: turn.role, turns: [turn] });
+    else rest.push({ id: turn.id, role: turn.role, turns: [turn] });
   }
-  // Unchanged items keep their identity, so that they are not rendered again.
-  return items.map((item) => {
+  const known = new Map(previous.slice(items.length).map((item) => [item.id, item]));
+  for (const item of rest) {
     const old = known.get(item.id);
-    return old && isSame(old.turns, item.turns) ? old : item;
-  });
+    items.push(old && isSame(old.turns, item.turns) ? old : item);
+  }
+  return items;
+}
+
+/** The items with which both lists begin, but the last of them: the next turn may belong to it. */
+function unchangedStart(items: Item[], turns: Turn[]): Item[] {
+  let at = 0;
+  const changed = items.findIndex((item) => !item.turns.every((turn) => turn === turns[at++]));
+  return items.slice(0, Math.max(0, (changed < 0 ? items.length : changed) - 1));
 }
 
 function belongs(item: Item, turn: Turn): boolean {
@@ -48,7 +59,7 @@ export interface Chunk {
   items: Item[];
 }
 
-const CHUNK = 32; // positions
+const CHUNK = 8; // positions: laid out together when they come into view
 
 /** Group items by their position. Unchanged chunks keep their identity: while text streams in, only the last one changes. */
 export function chunksOf(items: Item[], previous: Chunk[] = []): Chunk[] {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -66,12 +67,18 @@ class StaticFile:
 def read_built_files(folder: Path) -> dict[str, StaticFile]:
     """Read every file, by path. Empty if the app was not built."""
     found = {}
-    for file in sorted(folder.rglob("*")):
+    for file in sorted({_plain_path(file) for file in folder.rglob("*")}):
         if file.suffix in TYPES:
             packed = {coding: Path(f"{file}{end}") for end, coding in PACKED.items()}
             bodies = {coding: path.read_bytes() for coding, path in packed.items() if path.exists()}
-            found[file.relative_to(folder).as_posix()] = StaticFile(TYPES[file.suffix], file.read_bytes(), bodies)
+            plain = file.read_bytes() if file.exists() else gzip.decompress(bodies["gzip"])
+            found[file.relative_to(folder).as_posix()] = StaticFile(TYPES[file.suffix], plain, bodies)
     return found
+
+
+def _plain_path(file: Path) -> Path:
+    """Return the path without the ending of a compressed version. The largest file is installed compressed only."""
+    return file.with_suffix("") if file.suffix in PACKED else file
 
 
 def add_pages(app: FastAPI, files: dict[str, StaticFile]) -> bool:
