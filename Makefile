@@ -180,7 +180,7 @@ lint: $(READY)
 docs: $(READY)
 	@$(BIN)/python -m pip install --quiet zensical
 	$(BIN)/zensical build --strict
-	@! grep -rlE '<(script|link|img|iframe)[^>]+(src|href)="(https?:)?//' build/site --include='*.html'
+	@$(BIN)/python -m tools.site_check build/site
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

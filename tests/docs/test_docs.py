@@ -96,6 +96,18 @@ def test_every_page_says_whom_it_is_for_and_what_they_can_do_afterwards(page: Pa
     assert "fterwards" in first, first
 
 
+MOVES = sorted(page for page in (ROOT / "docs/come-from").glob("*.md") if page.name != "index.md")
+
+
+@pytest.mark.parametrize("page", MOVES, ids=name_of)
+def test_a_page_for_people_from_elsewhere_has_tables_of_names_and_of_what_differs(page: Path) -> None:
+    text = page.read_text()
+    sections = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    differs = sections.get("Defaults that differ") or sections["What your code does, and what does it here"]
+    assert min(sections["Names"].count("\n|"), differs.count("\n|")) >= 6  # with the head of the table
+    assert f"({page.name})" in (ROOT / "docs/come-from/index.md").read_text()
+
+
 # Links
 
 
