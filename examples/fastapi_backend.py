@@ -2,7 +2,7 @@
 
     pip install "palaver[server]"
     python examples/fastapi_backend.py           # serves on http://127.0.0.1:8000/docs
-    python examples/fastapi_backend.py --try     # sends itself two messages and ends (needs httpx)
+    python examples/fastapi_backend.py --try     # sends itself two messages and ends (needs `pip install httpx2`)
 
 No key is needed: without a model, answers are quotes of earlier turns. With one, write model="openai:gpt-5".
 """

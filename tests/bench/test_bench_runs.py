@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+import palaver
+from palaver.core.validation import MAX_BATCH
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -40,6 +43,16 @@ async def test_a_tiny_round_of_each_suite_gives_figures_with_their_baselines(sui
     assert figures
     assert all(isinstance(figure, Figure) and figure.suite == suite for figure in figures)
     assert all(figure.ratio is not None or figure.unit == "modules" for figure in figures)
+
+
+async def test_a_backlog_has_more_turns_than_one_call_appends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench import backlog
+
+    monkeypatch.setattr(backlog, "CONVERSATIONS", 1)
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    await backlog.fill(url, MAX_BATCH + 1)
+    async with palaver.open(url, embedder=None, worker=False) as store:
+        assert (await store.conversation("backlog/0")).info.turn_count == MAX_BATCH + 1
 
 
 @pytest.mark.slow

@@ -7,14 +7,14 @@ from copy import deepcopy
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from palaver.core.branches import LoggedTree, Node, apply_switch, switch
 from palaver.core.pagination import decode_cursor, encode_cursor, group_by_date
 from palaver.errors import InvalidInput
 from palaver.model import ConversationInfo
-from palaver.recall.terms import MAX_TERM, PASSAGE_WORDS, STOP_WORDS, passages, spans, terms
+from palaver.recall.terms import MAX_TERM, PASSAGE_WORDS, STOP_WORDS, english_passages, passages, spans, terms
 from tests.support.examples import examples
 
 # ---- the tree ------------------------------------------------------------------------------------------------------
@@ -221,7 +221,15 @@ def test_every_pair_of_a_script_without_spaces_is_a_term(text: str) -> None:
 
 @given(any_text | ascii_words.map(lambda words: ". ".join(words * 40)))
 def test_passages_hold_every_term_once_and_in_order(text: str) -> None:
-    assert " ".join(passages(text)).split() == " ".join(terms(text)).split()
+    assert " ".join(english_passages(text)).split() == " ".join(terms(text)).split()
+
+
+@given(any_text)
+@example("Straße und Grüße über Cßœ")
+def test_terms_of_another_language_follow_the_english_ones(text: str) -> None:
+    english, indexed = english_passages(text), passages(text)
+    assert len(english) == len(indexed)
+    assert all(one == plain or one.startswith(f"{plain} ") for one, plain in zip(indexed, english, strict=True))
 
 
 @given(st.lists(st.sampled_from(["word", "stop. ", "\n", "a", "zebra"]), max_size=2_000).map(" ".join))

@@ -8,6 +8,7 @@ import sys
 from datetime import UTC, datetime
 from errno import ENOSPC
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -49,6 +50,27 @@ async def test_what_is_put_comes_back_whole_and_in_parts_until_it_is_deleted(pla
         with pytest.raises(AttachmentNotFound):
             await read("ada/talk/x.bin")
     assert await names(blobs) == []
+
+
+@pytest.mark.costly
+async def test_a_versioned_bucket_gives_deleted_files_back_when_the_delete_markers_go(bucket: str) -> None:  # noqa: F811
+    """The way that docs/how-to/backups.md describes: a database of an earlier moment needs the files of that moment."""
+    import boto3
+
+    client = boto3.client("s3", endpoint_url=httpx.QueryParams(urlsplit(bucket).query)["endpoint"])
+    prefix = urlsplit(bucket).path[1:] + "/"
+    client.put_bucket_versioning(Bucket="files", VersioningConfiguration={"Status": "Enabled"})
+    try:
+        blobs = open_blobs(bucket)
+        await blobs.put("ada/talk/x.bin", b"0123456789")
+        await blobs.delete("ada/talk/x.bin")
+        assert await names(blobs) == []
+        for marker in client.list_object_versions(Bucket="files", Prefix=prefix)["DeleteMarkers"]:
+            assert marker["IsLatest"]
+            client.delete_object(Bucket="files", Key=marker["Key"], VersionId=marker["VersionId"])
+        assert await blobs.get("ada/talk/x.bin") == b"0123456789"
+    finally:
+        client.put_bucket_versioning(Bucket="files", VersioningConfiguration={"Status": "Suspended"})
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "a//x"])

@@ -1,4 +1,4 @@
-"""A node is added and gets its share of the shards while the application writes."""
+"""Shards move while the application writes: to a node that is added, and for a tenant that gets a shard of its own."""
 
 from __future__ import annotations
 
@@ -60,6 +60,15 @@ async def write_until(done: asyncio.Event, url: str, tenant: str) -> int:
     return count
 
 
+async def write_some(url: str, tenant: str, first: int, turns: int) -> int:
+    """Append some turns to that conversation. Returns the number of the next one."""
+    async with palaver.open(url, tenant=tenant, worker=False) as store:
+        talk = await store.conversation("k")
+        for n in range(first, first + turns):
+            await talk.append("user", f"say {n}", idempotency_key=f"{n}")
+    return first + turns
+
+
 async def add_and_rebalance(cluster: Cluster, host: str, port: int) -> None:
     connection = await asyncpg.connect(cluster.url)
     await connection.execute(f"SELECT citus_add_node('{host}', {port})")
@@ -96,3 +105,41 @@ async def test_a_new_node_is_filled_while_the_application_writes(small: Cluster,
         "SELECT tenant, array_agg(tid ORDER BY seq) = array_agg(tid ORDER BY tid) AS grow FROM palaver.turns GROUP BY 1"
     )
     assert all(row["grow"] for row in await small.fetch(numbers))
+
+
+async def isolate_and_move(cluster: Cluster, tenant: str) -> tuple[str, int]:
+    """Give the tenant a shard of its own and move it to another node. Returns that node."""
+    # Without block_writes the split can wait forever while rows change (github.com/citusdata/citus/issues/6790).
+    isolate = "isolate_tenant_to_new_shard('palaver.conversations', $1::text, 'CASCADE', 'block_writes')"
+    (row,) = await cluster.fetch(f"SELECT {isolate} AS shard", tenant)
+    source = await node_of(cluster, tenant)
+    target = next(node for node in map(place_of, cluster.nodes) if node != source)
+    await cluster.fetch("SELECT citus_move_shard_placement($1, $2, $3, $4, $5)", row["shard"], *source, *target)
+    return target
+
+
+def place_of(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or 5432
+
+
+async def test_a_tenant_gets_a_shard_and_a_node_of_its_own(small: Cluster) -> None:
+    """Without writers: once, with some, acknowledged turns were not in the shard afterwards."""
+    url = await small.create_login()
+    counts = [await write_some(url, tenant, 0, 40) for tenant in TENANTS]
+    async with asyncio.timeout(PATIENCE):
+        target = await isolate_and_move(small, "acme")
+        counts = [await write_some(url, tenant, count, 20) for tenant, count in zip(TENANTS, counts, strict=True)]
+    assert await node_of(small, "acme") == target
+    (row,) = await small.fetch(
+        "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = 'palaver.conversations'::regclass"
+        " AND shardid = get_shard_id_for_distribution_column('palaver.conversations', 'acme'::text)"
+        " AND shardminvalue = shardmaxvalue"
+    )
+    assert row["count"] == 1
+    for tenant, count in zip(TENANTS, counts, strict=True):
+        async with palaver.open(url, tenant=tenant, worker=False) as store:
+            talk = await store.conversation("k")
+            turns = await talk.history(limit=10_000)
+            assert [turn.text for turn in turns] == [f"say {n}" for n in range(count)]
+            await talk.verify()

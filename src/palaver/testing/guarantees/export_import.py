@@ -134,7 +134,7 @@ async def an_export_without_memory_is_taken(db: Database) -> None:
 async def importing_again_changes_nothing(db: Database) -> None:
     """A conversation that is there already is left alone, and no file is kept twice."""
     blobs = MemoryBlobs()
-    async with exported(db) as (_, _, lines), db.open(tenant="to", blobs=blobs) as target:
+    async with exported(db, worker=False) as (_, _, lines), db.open(tenant="to", blobs=blobs, worker=False) as target:
         copy = await bring(target, lines)
         assert copy is not None
         before, files = await rows(copy), dict(blobs.files)
