@@ -98,12 +98,16 @@ sbom:
 	$(RELEASED)-tools/bin/python -m pip install --quiet cyclonedx-bom
 	$(RELEASED)-tools/bin/cyclonedx-py environment --pyproject pyproject.toml --of JSON -o build/sbom.json $(RELEASED)/bin/python
 
-# Run the failed tests once more, alone. One that passes now depends on what else the machine does, and has to be fixed:
-# with CI=true it fails the run, elsewhere it is reported.
+# Run the failed tests once more, alone. One that passes now depends on what else the machine does: it is named at the end and
+# has to be fixed. With CI=true more than two of them fail the run.
+MOST_AGAIN := 2
 again:
 	@echo "== NOT GREEN AT THE FIRST TRY. The tests named above run once more, alone."
+	@cp .pytest_cache/v/cache/lastfailed .pytest_cache/failed-at-first
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 5 --verbose
-	@test "$$CI" != true || { echo "== They pass alone. In CI that is a failure: fix them."; exit 1; }
+	@echo "== They pass alone, and have to be fixed all the same:"; cat .pytest_cache/failed-at-first
+	@test "$$CI" != true || test $$(grep -c true .pytest_cache/failed-at-first) -le $(MOST_AGAIN) \
+	|| { echo "== In CI more than $(MOST_AGAIN) of them are a failure."; exit 1; }
 
 $(CLIENTS)/newest/.ready: tests/clients/requirements.txt
 $(CLIENTS)/openai-2/.ready: tests/clients/requirements-openai-2.txt
