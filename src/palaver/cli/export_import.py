@@ -272,7 +272,7 @@ async def _import_export(call: Call, export: Export, owner: str | None, restore_
 def _tell_import(call: Call, title: str, report: ImportReport) -> None:
     """Print what became of every message."""
     if call.as_json:
-        emit(_import_fields(report))
+        emit(report.to_json())
         return
     if not report.imported and not report.already:
         say(f"Nothing was imported from {title}: no message of {counted(report.conversations, 'conversation')} fits.")
@@ -287,13 +287,6 @@ def _tell_import(call: Call, title: str, report: ImportReport) -> None:
     rows += [(f"{n:,}", "file", why, report.first.get(why, "")) for why, n in report.files_left_out.most_common()]
     if rows:
         table(("left out", "what", "why", "the first"), rows)
-
-
-def _import_fields(report: ImportReport) -> dict[str, Any]:
-    counts = ("format", "conversations", "records", "split", "merged", "imported", "already", "files", "first")
-    fields = {name: getattr(report, name) for name in counts}
-    reasons = ("unreadable", "left_out", "files_left_out")
-    return fields | {name: dict(getattr(report, name)) for name in reasons}
 
 
 async def _import_file(call: Call, file: Path, into: str | None) -> None:

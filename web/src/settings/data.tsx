@@ -58,10 +58,23 @@ function ImportSetting() {
   );
 }
 
-function reportOf({ conversations, imported, already, left_out: left }: { conversations: number; imported: number; already: number; left_out: { [why: string]: number } }): string {
-  const leftOut = Object.values(left).reduce((sum, count) => sum + count, 0);
-  const more = [already > 0 && `${already.toLocaleString("en")} were here already`, leftOut > 0 && `${leftOut.toLocaleString("en")} were left out`].filter(Boolean);
-  return `Imported ${counted(imported, "message")} of ${counted(conversations, "conversation")}${more.length ? `; ${more.join(", ")}` : ""}.`;
+interface Report {
+  conversations: number;
+  imported: number;
+  already: number;
+  left_out: { [why: string]: number };
+  unreadable: { [why: string]: number };
+}
+
+function reportOf({ conversations, imported, already, left_out: left, unreadable }: Report): string {
+  const more = [already > 0 && `${already.toLocaleString("en")} were here already`, leftOut(left, "message"), leftOut(unreadable, "conversation")].filter(Boolean);
+  return `Imported ${counted(imported, "message")} of ${counted(conversations, "conversation")}${more.length ? `; ${more.join("; ")}` : ""}.`;
+}
+
+/** How many were left out, and why. */
+function leftOut(reasons: { [why: string]: number }, unit: string): string {
+  const count = Object.values(reasons).reduce((sum, one) => sum + one, 0);
+  return count === 0 ? "" : `${counted(count, unit)} left out (${Object.keys(reasons).map((why) => why.replace(/^\w+: /, "")).join(", ")})`;
 }
 
 export function Data() {

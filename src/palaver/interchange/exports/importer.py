@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
 from palaver.conversations.conversation import Conversation
@@ -56,6 +56,11 @@ class ImportReport:
     def leave_out(self, reason: str, name: str) -> None:
         self.left_out[reason] += 1
         self.first.setdefault(reason, name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON. `dataclasses.asdict` would make pairs the keys of the counters."""
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: dict(value) if isinstance(value, Counter) else value for name, value in found.items()}
 
 
 async def import_export(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -72,5 +71,5 @@ def _open(path: Path) -> Export:
 
 
 async def _import(store: Store, export: Export, advance: Any) -> dict[str, Any]:
-    report = asdict(await import_export(store, export, advance, store.scope.user))
-    return {**report, "title": export.format.TITLE}
+    report = await import_export(store, export, advance, store.scope.user)
+    return {**report.to_json(), "title": export.format.TITLE}
