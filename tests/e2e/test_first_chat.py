@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
@@ -110,6 +111,27 @@ def test_a_model_is_connected_in_the_settings(offline: App, provider: LoopbackPr
     expect(tab.answers).to_contain_text("Rice.")
 
 
+def test_a_local_model_needs_no_key_and_one_that_fails_can_be_removed(
+    offline: App, provider: LoopbackProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    tab = offline.tab("/settings#models")
+    form = tab.page.get_by_role("form", name="Add a model")
+    form.get_by_label("Provider").select_option("local")
+    form.get_by_label("Model", exact=True).fill("test")
+    form.get_by_label("Address").fill("http://127.0.0.1:9/v1")
+    tab.button("Save and test", form).click()
+    expect(form.get_by_role("alert")).to_contain_text("the test failed")
+    card = tab.page.get_by_role("article", name="test")
+    expect(card).to_contain_text("no key")
+    tab.button("Remove", card).click()
+    expect(card).to_have_count(0)
+    form.get_by_label("Address").fill(str(provider.models()["chat"]["base_url"]))
+    tab.button("Save and test", form).click()
+    expect(card).to_contain_text("Default")
+    expect(form).to_have_count(0)
+
+
 @pytest.mark.parametrize("width", [360, 768, 1024, 1280, 1920])
 def test_the_fields_of_a_model_stand_in_line(offline: App, width: int) -> None:
     tab = offline.tab("/settings")
@@ -172,3 +194,33 @@ def test_an_export_of_another_product_is_imported_with_a_report(offline: App) ->
         tab.button("Import", data).click()
     chooser.value.set_files({"name": "x.json", "mimeType": "application/json", "buffer": b"[1]"})
     expect(data.get_by_role("status")).to_contain_text("The import failed. This file isn't an export of ChatGPT")
+
+
+def test_an_import_says_what_was_left_out_and_why(offline: App) -> None:
+    def message(id: str, role: str, text: str) -> dict[str, Any]:
+        return {"id": id, "author": {"role": role}, "content": {"content_type": "text", "parts": [text]}}
+
+    chain = [("a", "system", ""), ("b", "user", "Which tram?"), ("c", "assistant", "Tram 28.")]
+    ids = [None, *(id for id, _, _ in chain), None]
+    mapping = {
+        id: {
+            "id": id,
+            "parent": ids[at],
+            "children": [ids[at + 2]] if ids[at + 2] else [],
+            "message": message(id, role, text),
+        }
+        for at, (id, role, text) in enumerate(chain)
+    }
+    talk = {"title": "Lisbon", "mapping": mapping, "current_node": "c", "create_time": 1.7e9}
+    tab = offline.tab("/settings")
+    data = tab.page.get_by_role("region", name="Your data")
+    with tab.page.expect_file_chooser() as chooser:
+        tab.button("Import", data).click()
+    export = json.dumps([{**talk, "conversation_id": "c1"}, talk]).encode()
+    chooser.value.set_files({"name": "conversations.json", "mimeType": "application/json", "buffer": export})
+    expect(data.get_by_role("status")).to_have_text(
+        "Imported 2 messages of 2 conversations; 1 message left out (hidden system message); "
+        "1 conversation left out (has no id)."
+    )
+    tab.row("Lisbon").locator(".row-link").click()
+    expect(tab.answers).to_contain_text("Tram 28.")

@@ -92,6 +92,27 @@ def test_a_stored_key_is_not_sent_to_another_address(tmp_path: Path) -> None:
         assert not has_key(ok(api.put("/api/models", json=elsewhere)))
 
 
+@pytest.mark.parametrize("environment", [None, "sk-of-the-environment"])
+@pytest.mark.parametrize("kind", ["openai", "responses", "anthropic"])
+def test_a_server_without_keys_needs_none_and_gets_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, environment: str | None
+) -> None:
+    """The address was typed in: a key that the server was started with must not be sent there."""
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+        if environment is not None:
+            monkeypatch.setenv(name, environment)
+    settings = ServerSettings(url=url_of(tmp_path), embedder="none")
+    with LoopbackProvider() as provider, running(settings) as server, server.client() as api:
+        provider.otherwise = Say("Rice.")
+        options = provider.models("test")[{"openai": "chat", "anthropic": "messages"}.get(kind, kind)]
+        given = {"name": "mine", "model": f"{kind}:test", "base_url": options["base_url"]}
+        assert not has_key(ok(api.put("/api/models", json=given)))
+        assert ok(api.post("/api/models/test", json={"name": "mine"}))["ok"] is True
+        assert all("sk-of-the-environment" not in str(one.headers) for one in provider.received)
+        assert "api_key" not in (tmp_path / "chat.db.models.json").read_text()
+
+
 def has_key(listed: dict[str, Any]) -> bool:
     return bool(next(one for one in listed["items"] if one["name"] == "mine")["has_key"])
 

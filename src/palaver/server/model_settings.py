@@ -29,6 +29,7 @@ log = logging.getLogger("palaver.server")
 PROVIDER_HOSTS = ("api.openai.com", "api.anthropic.com")
 MOST = 100  # models
 TEST_SECONDS = 30.0
+NO_KEY = "none"  # for servers that take requests without a key: the SDKs want one all the same
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,99}")
 Spec = dict[str, str]
 
@@ -78,7 +79,8 @@ class ModelSettings:
 
     async def _apply(self, content: Mapping[str, Any]) -> None:
         self._added = {name: dict(spec) for name, spec in content.get("models", {}).items()}
-        names = {**self._added, **self.settings.models}
+        added = {name: _with_key(spec) for name, spec in self._added.items()}
+        names = {**added, **self.settings.models}
         default = str(content.get("default"))
         is_known = default in {OFFLINE, self._first_default, *names}
         await self.registry.replace(names, default if is_known else self._first_default)
@@ -97,7 +99,7 @@ class ModelSettings:
             "name": name,
             "model": spec.get("model"),
             "base_url": spec.get("base_url"),
-            "has_key": "api_key" in spec,
+            "has_key": "api_key" in (spec if added is None else added),
             "managed": added is not None,
             "is_default": name == self.registry.default,
         }
@@ -191,6 +193,13 @@ def check_base_url(url: str, hosts: tuple[str, ...]) -> None:
     is_listed_plain = {f"http://{host}", f"http://{host}:{port}"} & set(hosts)
     if parts.scheme == "http" and host not in LOOPBACK_NAMES and not is_listed_plain:
         raise InvalidInput("base_url", "must begin with https://, or its host must be listed with http://")
+
+
+def _with_key(spec: Spec) -> Spec:
+    """Fill in a key for an address that has none. The SDKs would send it the key of the environment."""
+    if "base_url" not in spec or "api_key" in spec or urlsplit(spec["base_url"]).hostname in PROVIDER_HOSTS:
+        return spec
+    return {**spec, "api_key": NO_KEY}
 
 
 # ---- the file ------------------------------------------------------------------------------------------------------

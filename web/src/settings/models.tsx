@@ -47,7 +47,7 @@ function ModelList({ models, resource }: { models: ManagedModels; resource: Reso
         {models.items.map((one) => <li key={one.name}><ModelCard model={one} onChange={changed} /></li>)}
       </ul>
       {isAdding ? (
-        <ModelForm models={models} onDone={(isSaved) => (setAdding(false), isSaved && changed())} />
+        <ModelForm models={models} onSaved={changed} onDone={() => setAdding(false)} />
       ) : (
         <div className="row-of-buttons"><button type="button" className="button is-main" onClick={() => setAdding(true)}><Icon name="plus" size={16} /> Add a model</button></div>
       )}
@@ -103,10 +103,10 @@ function aboutOf(model: ManagedModel): string {
 const PROVIDERS: { [kind: string]: { title: string; example: string; needsKey: boolean; url?: string } } = {
   openai: { title: "OpenAI", example: "gpt-5-mini", needsKey: true },
   anthropic: { title: "Anthropic", example: "claude-sonnet-5", needsKey: true },
-  local: { title: "A server with OpenAI's format", example: "llama3.2", needsKey: false, url: "http://localhost:11434/v1" },
+  local: { title: "OpenAI-compatible (Ollama, vLLM, …)", example: "llama3.2", needsKey: false, url: "http://localhost:11434/v1" },
 };
 
-function ModelForm({ models, onDone }: { models: ManagedModels; onDone: (isSaved: boolean) => void }) {
+function ModelForm({ models, onSaved, onDone }: { models: ManagedModels; onSaved: () => void; onDone: () => void }) {
   const [kind, setKind] = useState("openai");
   const [model, setModel] = useState("");
   const [key, setKey] = useState("");
@@ -121,11 +121,13 @@ function ModelForm({ models, onDone }: { models: ManagedModels; onDone: (isSaved
     const name = model.trim();
     try {
       await putModel({ name, model: `${kind === "anthropic" ? "anthropic" : "openai"}:${name}`, ...(key && { api_key: key }), ...(url.trim() && { base_url: url.trim() }) });
+      onSaved(); // listed at once: one that fails its test can be removed there
       const { ok, problem: reason } = await testModel(name);
       if (!ok) return setProblem(`Saved, but the test failed: ${reason ?? "no answer"}. Correct it and save again, or remove it.`);
       if (models.default === "offline") await chooseDefaultModel(name);
       showMessage(`${name} is connected.`);
-      onDone(true);
+      onSaved();
+      onDone();
     } catch (error) {
       setProblem(adviceOf(error));
     } finally {
@@ -144,21 +146,21 @@ function ModelForm({ models, onDone }: { models: ManagedModels; onDone: (isSaved
         <label>Model
           <input type="text" required value={model} placeholder={provider.example} spellCheck={false} autoComplete="off" maxLength={100} pattern="[A-Za-z0-9][A-Za-z0-9._\/:@\-]*" title="Letters, digits, and . _ - / : @" onChange={(event) => setModel(event.target.value)} />
         </label>
-        <label>API key
-          <input type="password" required={provider.needsKey} value={key} autoComplete="off" spellCheck={false} placeholder={provider.needsKey ? "" : "not needed"} onChange={(event) => setKey(event.target.value)} />
-          <small>Stored on the server in a file that only it can read. It is never shown again and never exported.</small>
-        </label>
         {(provider.url || url) && (
           <label>Address
             <input type="url" value={url} placeholder={provider.url} onChange={(event) => setUrl(event.target.value)} />
             <small>Allowed: {models.hosts.join(", ")}. More with PALAVER_MODEL_HOSTS.</small>
           </label>
         )}
+        <label>API key
+          <input type="password" required={provider.needsKey} value={key} autoComplete="off" spellCheck={false} placeholder={provider.needsKey ? "" : "if the server asks for one"} onChange={(event) => setKey(event.target.value)} />
+          <small>Stored on the server in a file that only it can read. It is never shown again and never exported.</small>
+        </label>
       </div>
       {problem && <p className="form-problem" role="alert">{problem}</p>}
       <div className="row-of-buttons">
         <button type="submit" className="button is-main" disabled={isBusy}>{isBusy ? "Testing…" : "Save and test"}</button>
-        <button type="button" className="button" disabled={isBusy} onClick={() => onDone(Boolean(problem))}>Cancel</button>
+        <button type="button" className="button" disabled={isBusy} onClick={onDone}>Cancel</button>
       </div>
     </form>
   );
