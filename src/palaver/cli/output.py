@@ -25,8 +25,7 @@ if TYPE_CHECKING:  # rich is loaded by the commands that draw something, not by 
     from palaver.model import Event, Turn, TurnMatch
 
 ROLE_STYLES = {"user": "bold cyan", "assistant": "bold green", "system": "bold magenta", "tool": "bold yellow"}
-EXCERPT = 240  # characters of a turn that a list shows
-LEAD = 60  # of them before the first hit
+EXCERPT = 240  # characters of a URL that a list shows
 # A pipe is not a screen: nothing is wrapped or cut there.
 PIPE_WIDTH = 100_000
 # Stored text may hold escape sequences; none of them reaches the terminal.
@@ -235,13 +234,10 @@ def show_turn(turn: Turn) -> None:
 
 
 def excerpt(text: str, stems: frozenset[str]) -> str:
-    """The piece of `text` around the first word with one of these stems, on one line."""
-    from palaver.recall.terms import find_span
+    """Return the piece of `text` around the first word with one of these stems, on one line."""
+    from palaver.recall import terms
 
-    hit = find_span(text, stems) if len(text) > EXCERPT else None
-    start = max(0, hit[0] - LEAD) if hit else 0
-    piece = " ".join(text[start : start + EXCERPT].split())
-    return ("… " if start else "") + piece + (" …" if start + EXCERPT < len(text) else "")
+    return terms.excerpt(text, stems)
 
 
 def marked(text: str, stems: frozenset[str]) -> Text:

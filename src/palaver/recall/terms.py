@@ -26,6 +26,7 @@ PASSAGE_WORDS = 90
 MAX_TERM = 64
 MAX_QUERY = 20_000  # characters; a longer query is cut, and recall looks at its beginning anyway
 MAX_TERMS = 50_000  # words whose stems are cached
+EXCERPT, LEAD = 240, 60  # characters of an excerpt, and of them before the first word that is searched
 
 STOP_WORDS = frozenset(
     """a about all also am an and any are as at be been but by can could did do does for from had has have he her him
@@ -256,6 +257,14 @@ def spans(text: str, stems: frozenset[str]) -> list[tuple[int, int]]:
 def find_span(text: str, stems: frozenset[str]) -> tuple[int, int] | None:
     """Return the span of the first word in `text` that has one of these stems."""
     return next(_spans(text, stems), None) if stems else None
+
+
+def excerpt(text: str, stems: frozenset[str]) -> str:
+    """Return the text around the first word with one of these stems, on one line."""
+    hit = find_span(text, stems) if len(text) > EXCERPT else None
+    start = max(0, hit[0] - LEAD) if hit else 0
+    piece = " ".join(text[start : start + EXCERPT].split())
+    return ("… " if start else "") + piece + (" …" if start + EXCERPT < len(text) else "")
 
 
 def _spans(text: str, stems: frozenset[str]) -> Iterator[tuple[int, int]]:

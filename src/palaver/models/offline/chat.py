@@ -13,7 +13,7 @@ from palaver.core.strides import between_strides
 from palaver.errors import InvalidInput
 from palaver.model import RecallHit, Turn
 from palaver.ports.models import Cited, Finished, JsonObject, ModelEvent, ModelRequest, Quote, Started, TextDelta
-from palaver.recall.terms import find_span, terms
+from palaver.recall.terms import excerpt, terms
 
 NAME = "offline"
 NOTICE = "No model is connected"
@@ -22,7 +22,6 @@ QUOTES = 3
 # A turn is quoted if its lexical or its dense score reaches these; less is enough for a statement of a speaker about
 # themselves.
 LEXICAL, DENSE, DENSE_OF_STATEMENT = 0.05, 0.35, 0.12
-EXCERPT, LEAD = 240, 60  # characters
 MAX_QUESTION = 16_384  # characters at the end of a message that are compared with sentences
 _SENTENCE = re.compile(r"[^.!?\n]{1,2000}[.!?\n]*")  # a longer one is read in parts: no stride may be long
 # A file in a prompt: see `palaver.context.render`.
@@ -121,7 +120,7 @@ def _best_sentence(text: str, stems: frozenset[str]) -> str:
         found = len(stems.intersection(terms(sentence)))
         if found > most:
             best, most = sentence, found
-    return _excerpt(" ".join(best.split()), stems) if best else _excerpt(text, frozenset())
+    return excerpt(" ".join(best.split()), stems) if best else excerpt(text, frozenset())
 
 
 def _sentences(text: str) -> Iterator[str]:
@@ -168,19 +167,11 @@ def _quote(turn: Turn, score: float, stems: frozenset[str]) -> Quote:
         turn=turn.id,
         role=turn.role,
         actor=turn.actor,
-        text=_excerpt(turn.text, stems),
+        text=excerpt(turn.text, stems),
         created=turn.created,
         score=round(score, 4),
         conversation=turn.conversation,
     )
-
-
-def _excerpt(text: str, stems: frozenset[str]) -> str:
-    """Return the text around the first word with one of these stems, on one line."""
-    hit = find_span(text, stems) if len(text) > EXCERPT else None
-    start = max(0, hit[0] - LEAD) if hit else 0
-    piece = " ".join(text[start : start + EXCERPT].split())
-    return ("… " if start else "") + piece + (" …" if start + EXCERPT < len(text) else "")
 
 
 def _to_json(value: object) -> object:
