@@ -9,10 +9,10 @@ export const STATIC = "../src/palaver/server/web/static";
 const TEXT = /\.(js|css|html|svg)$/;
 
 /** Compressed once, here, instead of for every visitor. */
-export function compress(name: string, quality = 11): void {
+function compress(name: string): void {
   const bytes = readFileSync(join(STATIC, name));
   writeFileSync(join(STATIC, `${name}.gz`), gzipSync(bytes, { level: 9 }));
-  writeFileSync(join(STATIC, `${name}.br`), brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: quality } }));
+  writeFileSync(join(STATIC, `${name}.br`), brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 11 } }));
 }
 
 function compressed(): Plugin {

@@ -2,8 +2,9 @@
 
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { gzipSync } from "node:zlib";
 import { defineConfig, type Plugin } from "vite";
-import { compress, STATIC } from "./vite.config";
+import { STATIC } from "./vite.config.ts";
 
 const SCRIPT = "diagram.js";
 const STYLE = "html,body{margin:0;background:transparent}#diagram{overflow:auto}#diagram svg{display:block;margin:auto;max-width:100%;height:auto}";
@@ -14,10 +15,9 @@ function inOnePage(): Plugin {
     closeBundle() {
       const script = readFileSync(join(STATIC, SCRIPT), "utf8").replaceAll("</script", "<\\/script").replaceAll("<!--", "<\\!--");
       const page = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Diagram</title><style>${STYLE}</style><div id="diagram"></div><script>${script}</script></html>`;
-      writeFileSync(join(STATIC, "diagram.html"), page);
+      // Only compressed, and only once: 5 MB as it is, and every browser reads gzip. The server unpacks it for other clients.
+      writeFileSync(join(STATIC, "diagram.html.gz"), gzipSync(page, { level: 9 }));
       rmSync(join(STATIC, SCRIPT));
-      compress("diagram.html", 9);
-      rmSync(join(STATIC, "diagram.html")); // 5 MB; the server unpacks it at start for the few who need it plain
     },
   };
 }

@@ -148,4 +148,5 @@ def test_the_wheel_has_the_app_in_it(tmp_path: Path) -> None:
     assert any(name.endswith(".js.br") for name in names)
     assert "palaver/server/web/static/diagram.html.gz" in names
     assert "palaver/server/web/static/diagram.html" not in names  # 5 MB
+    assert "palaver/server/web/static/diagram.html.br" not in names  # 1.2 MB, when every browser reads the other
     assert not any("node_modules" in name for name in names)
