@@ -271,6 +271,31 @@ def test_a_chat_is_shared_as_one_page(shared: App) -> None:
     assert "<img" not in text
 
 
+def test_a_shared_page_reads_like_the_chat(shared: App, tmp_path: Path) -> None:
+    answer = (
+        "Inline $e^{i\\pi}$ for $5.\n\n$$\\int x^2\\,dx$$\n\n$$\\broken{$$\n\n- [x] done\n- [ ] to do\n\n"
+        "中文：**“加粗”**文字。\n\nمرحبا `code` بالعالم."
+    )
+    tab = shared.tab(f"/c/{talk_of(shared, 'Formulas to share', 'Show me.', answer)}")
+    expect(tab.answers).to_have_count(1)
+    tab.button("Options for this conversation").click()
+    with tab.page.expect_download() as saved:
+        tab.page.get_by_role("menuitem", name="Share as a page").click()
+    path = tmp_path / "shared.html"
+    saved.value.save_as(path)
+    page = shared.context.new_page()
+    page.goto(path.as_uri())
+    expect(page.locator("math")).to_have_count(2)
+    expect(page.locator("math[display=block]")).to_have_count(1)
+    expect(page.locator("code").first).to_contain_text("\\broken{")
+    expect(page.locator("strong")).to_have_text(["“加粗”"])
+    tasks = page.locator(".contains-task-list")
+    expect(tasks).to_contain_text("☑ done")
+    assert tasks.evaluate("one => getComputedStyle(one).listStyleType") == "none"
+    arabic = page.locator("p", has_text="مرحبا")
+    assert arabic.evaluate("one => getComputedStyle(one).direction") == "rtl"
+
+
 def test_an_unknown_address_shows_the_app(shared: App) -> None:
     tab = shared.tab("/nope/x")
     expect(tab.page.get_by_role("alert")).to_contain_text("Page not found")

@@ -183,6 +183,12 @@ describe("text", () => {
     expect(parts.map((part) => part.text).join("").length).toBeLessThan(140);
   });
 
+  it("begins with a whole word", () => {
+    const text = "several words that stand before the one that is looked for, among them extraordinary ones: needle";
+    const at = text.indexOf("needle");
+    expect(markSpans(text, [[at, at + 6]])[0]!.text).toBe("…for, among them extraordinary ones: ");
+  });
+
   it("of a title is marked without being taken for a pattern", () => {
     expect(titleParts("C++ (notes)", "c++ (no")).toEqual([
       { text: "C++", isMatch: true }, { text: " ", isMatch: false }, { text: "(no", isMatch: true }, { text: "tes)", isMatch: false },

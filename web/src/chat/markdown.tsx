@@ -19,7 +19,7 @@ function remarkCjk(this: { data: () => object }): void {
   (data.micromarkExtensions ??= []).push(cjkFriendlyExtension());
 }
 
-const PLUGINS = [remarkGfm, remarkMath, remarkCjk] as ComponentProps<typeof ReactMarkdown>["remarkPlugins"];
+export const PLUGINS = [remarkGfm, remarkMath, remarkCjk] as ComponentProps<typeof ReactMarkdown>["remarkPlugins"];
 const BLOCKS = 16; // blocks rendered at once
 const Streaming = createContext(false);
 

@@ -9,7 +9,7 @@ interface MathNode {
   toNode: () => Element;
 }
 
-const OPTIONS = { throwOnError: true, strict: "ignore", trust: false, maxExpand: 200, maxSize: 20 }; // cannot grow without end
+const OPTIONS = { throwOnError: true, strict: "ignore" as const, trust: false, maxExpand: 200, maxSize: 20 }; // cannot grow without end
 const treeOf = (katex as unknown as { __renderToDomTree: (text: string, options: object) => MathNode }).__renderToDomTree;
 
 /** Build the elements of a formula. Throws if it cannot be read. */
@@ -17,6 +17,15 @@ export function formula(text: string, isDisplayed: boolean): Element {
   const tree = treeOf(text, { ...OPTIONS, displayMode: isDisplayed });
   moveStyles(tree);
   return tree.toNode();
+}
+
+/** A formula as MathML, for a page without scripts and styles of ours. Null if it cannot be read. */
+export function mathml(text: string, isDisplayed: boolean): string | null {
+  try {
+    return katex.renderToString(text, { ...OPTIONS, displayMode: isDisplayed, output: "mathml" });
+  } catch {
+    return null;
+  }
 }
 
 /** Set styles as properties: the page's policy refuses style attributes. */

@@ -1,11 +1,14 @@
 /** A conversation as one HTML page: no scripts, nothing loaded from anywhere. A separate chunk. */
 
+import type { ComponentProps } from "react";
 import { renderToStaticMarkup } from "react-dom/server";
-import ReactMarkdown from "react-markdown";
-import remarkGfm from "remark-gfm";
+import ReactMarkdown, { type Components } from "react-markdown";
 import type { Conversation, Turn } from "../api/types";
 import { nameOf } from "../chat/actors";
+import { withFormulas } from "../chat/formulas";
 import { safeUrl } from "../chat/links";
+import { PLUGINS } from "../chat/markdown";
+import { mathml } from "../chat/math";
 import { momentOf } from "../state/dates";
 import { textOf } from "../state/text";
 import { titleOf } from "../state/titles";
@@ -13,7 +16,8 @@ import { titleOf } from "../state/titles";
 const STYLE = `:root{color-scheme:light dark}body{max-width:46rem;margin:2rem auto;padding:0 1rem;font:16px/1.6 system-ui,sans-serif}
 h1{font-size:1.4rem}article{margin-top:1.5rem}header{color:gray;font-size:.8rem}.user{padding:.6rem 1rem;border-radius:.75rem;background:color-mix(in srgb,gray 15%,transparent)}
 pre{overflow:auto;padding:.75rem;border-radius:.5rem;background:color-mix(in srgb,gray 12%,transparent)}code{font-size:.9em}
-table{border-collapse:collapse}td,th{border:1px solid color-mix(in srgb,gray 40%,transparent);padding:.25rem .6rem}`;
+table{border-collapse:collapse}td,th{border:1px solid color-mix(in srgb,gray 40%,transparent);padding:.25rem .6rem}
+.contains-task-list{list-style:none;padding-inline-start:0}math[display=block]{margin:1rem 0;overflow:auto}`;
 const POLICY = "default-src 'none'; style-src 'unsafe-inline'";
 
 export function pageOf(info: Conversation, turns: Turn[]): string {
@@ -48,8 +52,27 @@ function Message({ turn }: { turn: Turn }) {
   );
 }
 
-/** Images are named, not loaded. */
+/** Images are named, not loaded. Each block is written in the direction of its own words. */
+const COMPONENTS: Components = {
+  img: ({ alt }) => <em>[image: {alt}]</em>,
+  input: ({ checked }) => <>{checked ? "☑" : "☐"}</>,
+  code: Code,
+  p: ({ children }) => <p dir="auto">{children}</p>,
+  ul: ({ children, className }) => <ul dir="auto" className={className}>{children}</ul>,
+  ol: ({ children, start }) => <ol dir="auto" start={start}>{children}</ol>,
+  blockquote: ({ children }) => <blockquote dir="auto">{children}</blockquote>,
+  table: ({ children }) => <table dir="auto">{children}</table>,
+  pre: ({ children }) => <pre dir="ltr">{children}</pre>,
+};
+
+/** Code, or a formula as MathML, which browsers draw without fonts or styles of ours. */
+function Code({ className, children }: ComponentProps<"code">) {
+  const text = String(children ?? "");
+  const isDisplayed = className?.includes("math-display") ?? false;
+  const html = isDisplayed || className?.includes("math-inline") ? mathml(text, isDisplayed) : null;
+  return html === null ? <code>{children}</code> : <span dir="ltr" dangerouslySetInnerHTML={{ __html: html }} />;
+}
+
 function Text({ text }: { text: string }) {
-  const components = { img: ({ alt }: { alt?: string }) => <em>[image: {alt}]</em> };
-  return <ReactMarkdown remarkPlugins={[remarkGfm]} urlTransform={safeUrl} components={components}>{text}</ReactMarkdown>;
+  return <ReactMarkdown remarkPlugins={PLUGINS} urlTransform={safeUrl} components={COMPONENTS}>{withFormulas(text)}</ReactMarkdown>;
 }

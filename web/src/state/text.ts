@@ -33,7 +33,7 @@ export function markSpans(
 ): { text: string; isMatch: boolean }[] {
   const places = spans.map(([from, to]) => [unitsAt(text, from), unitsAt(text, to)] as const);
   const first = places[0]?.[0] ?? 0;
-  const start = first > width / 2 ? snapToCodePoint(text, first - width / 3) : 0;
+  const start = first > width / 2 ? wordAfter(text, snapToCodePoint(text, first - width / 3), first) : 0;
   const end = snapToCodePoint(text, Math.min(text.length, start + width));
   const parts: { text: string; isMatch: boolean }[] = [];
   let at = start;
@@ -46,6 +46,12 @@ export function markSpans(
   if (start > 0 && parts[0]) parts[0].text = `…${parts[0].text.trimStart()}`;
   if (end < text.length) parts.push({ text: "…", isMatch: false });
   return parts.filter((part) => part.text);
+}
+
+/** Where the next word begins, if that is before `end`: an excerpt does not begin in the middle of one. */
+function wordAfter(text: string, at: number, end: number): number {
+  const space = text.slice(at, end).search(/\s\S/);
+  return space < 0 ? at : at + space + 1;
 }
 
 /** Move an index out of the middle of a surrogate pair. */
