@@ -99,6 +99,22 @@ def test_what_was_sent_of_a_file_is_said_for_each(start: Callable[..., App]) -> 
         tab.page.keyboard.press("Escape")
 
 
+def test_a_file_of_an_earlier_message_is_named_as_not_repeated(shared: App) -> None:
+    tab = shared.tab()
+    choose(tab, file("lease.txt", b"The lease ends on 3 May."))
+    tab.ask("Keep this.")
+    tab.ask("Summarise the file.")
+    drawer = tab.page.get_by_role("complementary", name="What the model saw")
+    left_out = drawer.get_by_role("region", name="Left out")
+    tab.answers.last.get_by_role("button", name="What the model saw").click()
+    expect(left_out).to_contain_text("not repeated: lease.txt")
+    tab.button("Close", drawer).click()
+    tab.answers.first.hover()
+    tab.answers.first.get_by_role("button", name="What the model saw").click()
+    expect(left_out).to_contain_text("Every message is in the prompt")
+    expect(left_out).not_to_contain_text("lease.txt")
+
+
 def test_a_pdf_is_previewed_in_a_frame(shared: App) -> None:
     tab = shared.tab()
     choose(tab, file("paper.pdf", PDF, "application/pdf"))

@@ -12,11 +12,13 @@ export interface AccountProps {
   /** The request that was sent, or would be sent; the text of each block is looked up in it. */
   prompt: Json;
   conversation: string;
+  /** Names of files of earlier messages. */
+  earlierFiles: string[];
   onTurn: (turn: string) => void;
 }
 
 export function Account(props: AccountProps) {
-  const { explanation } = props;
+  const { explanation, earlierFiles } = props;
   const { budget, tokens, unit, turns, identical_prefix: same } = explanation;
   return (
     <>
@@ -28,7 +30,7 @@ export function Account(props: AccountProps) {
         <Marks tokens={marksOf(explanation)} />
       </ul>
       <Files files={filesOf(explanation)} />
-      <LeftOut explanation={explanation} />
+      <LeftOut explanation={explanation} earlierFiles={earlierFiles} />
       <Terms explanation={explanation} />
       {explanation.notes.map((note) => <p key={note} className="hint">{note}</p>)}
     </>
@@ -90,7 +92,7 @@ function OneBlock({ block, prompt, conversation, onTurn }: AccountProps & { bloc
   );
 }
 
-function BlockDetails({ block, prompt, conversation, onTurn }: Omit<AccountProps, "explanation"> & { block: Block }) {
+function BlockDetails({ block, prompt, conversation, onTurn }: Omit<AccountProps, "explanation" | "earlierFiles"> & { block: Block }) {
   const scores = scoresOf(block);
   const span = spanOf(block.from_seq, block.through_seq);
   const words = block.turn_ids.length ? null : wordsOf(block.kind, prompt);
@@ -132,7 +134,7 @@ function Files({ files }: { files: FileLine[] }) {
   );
 }
 
-function LeftOut({ explanation }: { explanation: Explanation }) {
+function LeftOut({ explanation, earlierFiles }: Pick<AccountProps, "explanation" | "earlierFiles">) {
   const left = explanation.left_out as unknown as { reason: string; turns: number; from_seq: number | null; through_seq: number | null }[];
   return (
     <section aria-labelledby="left-out">
@@ -145,6 +147,9 @@ function LeftOut({ explanation }: { explanation: Explanation }) {
             <li key={one.reason}><strong>{counted(one.turns, "message")}</strong> {one.reason}{one.from_seq !== null && <small> {spanOf(one.from_seq, one.through_seq)}</small>}</li>
           ))}
         </ul>
+      )}
+      {earlierFiles.length > 0 && (
+        <p className="hint">The text of files of earlier messages is not repeated: <strong dir="auto">{earlierFiles.join(", ")}</strong>. Recall quotes what fits your message, and a model with tools can read the rest.</p>
       )}
     </section>
   );

@@ -37,3 +37,11 @@ export function questionOf(turn: string): string | null {
   const before: Turn | undefined = itemWith(turn).before?.turns[0];
   return before?.role === "user" ? textOf(before.content) || null : null;
 }
+
+/** The names of files of earlier messages, as far as they are on the page: their text is not repeated in later prompts. */
+export function earlierFilesOf(turn: string): string[] {
+  const { before } = itemWith(turn);
+  const { turns } = current.get().thread;
+  const end = turns.findIndex((one) => one.id === before?.turns[0]?.id);
+  return turns.slice(0, Math.max(0, end)).flatMap((one) => one.attachments.map((file) => file.filename));
+}

@@ -8,7 +8,7 @@ import { AsyncContent } from "../shell/async-content";
 import { useResource } from "../state/resource";
 import { figuresOf } from "./account";
 import { Account, UnchangedShare } from "./blocks";
-import { questionOf, readCalls } from "./calls";
+import { earlierFilesOf, questionOf, readCalls } from "./calls";
 import { Rebuild, useRebuild } from "./rebuild";
 import "../memory/shared.css";
 import "./inspector.css";
@@ -41,6 +41,7 @@ function Calls({ calls, conversation, turn, onTurn }: CallsProps) {
   const [chosen, choose] = useState<string | null>(null);
   const call = calls.find((one) => one.id === chosen) ?? calls.at(-1) ?? null;
   const question = useMemo(() => questionOf(turn), [turn]);
+  const earlierFiles = useMemo(() => earlierFilesOf(turn), [turn]);
   const sent = call?.explanation ?? null;
   const rebuilt = useRebuild(conversation, question, sent);
   const shown = rebuilt.context ?? (sent && { explanation: sent, messages: call!.body });
@@ -49,7 +50,7 @@ function Calls({ calls, conversation, turn, onTurn }: CallsProps) {
       {calls.length > 1 && <Rounds calls={calls} chosen={call} onChoose={choose} />}
       {!call && <NoRecord />}
       <section className={rebuilt.isOn ? "prompt-account is-rebuilt" : "prompt-account"} aria-label={rebuilt.isOn ? "What it would be" : "What was sent"} aria-busy={rebuilt.isBusy}>
-        {shown && <Account explanation={shown.explanation} prompt={shown.messages} conversation={conversation} onTurn={onTurn} />}
+        {shown && <Account explanation={shown.explanation} prompt={shown.messages} conversation={conversation} earlierFiles={earlierFiles} onTurn={onTurn} />}
       </section>
       <Rebuild rebuilt={rebuilt} sent={sent} />
       {call && <Call call={call} />}
