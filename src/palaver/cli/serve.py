@@ -46,7 +46,7 @@ async def serve(
 ) -> None:
     """Serve the web app and the API. On loopback it needs no key; elsewhere it refuses to start without.
 
-    Everything can also be said by PALAVER_… in the environment, or in a file.
+    Every setting can also be given as PALAVER_… in the environment, or in a file (--config).
 
     Examples:
 
