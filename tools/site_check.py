@@ -84,6 +84,7 @@ def problems_of(path: Path, site: Path) -> Iterator[str]:
 def check(site: Path, docs: Path = DOCS) -> list[str]:
     """Return what is wrong with the site, one line for each problem."""
     site = site.resolve()
+    read.cache_clear()  # a folder of the same name may have held another site before
     found = []
     for source in sorted(docs.rglob("*.md")):
         name = source.relative_to(docs).with_suffix(".html")

@@ -45,3 +45,10 @@ def test_each_fault_is_named(folders: tuple[Path, Path], html: str | None, probl
     found = check(site, docs)
     assert len(found) == bool(problem), found
     assert not problem or problem in found[0]
+
+
+def test_a_site_is_read_again_when_it_was_built_again(folders: tuple[Path, Path]) -> None:
+    docs, site = folders
+    for html, problems in ((WHOLE, 0), (WHOLE + "<img src='gone.png'>", 1)):
+        (site / "backups.html").write_text(html)
+        assert len(check(site, docs)) == problems
