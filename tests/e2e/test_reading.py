@@ -47,6 +47,17 @@ def test_code_is_wrapped_copied_and_downloaded(shared: App) -> None:
     assert CODE in tab.page.evaluate("navigator.clipboard.readText()")
 
 
+def test_code_in_ones_own_message_is_set_apart(shared: App) -> None:
+    typed = "Why does *this* fail?\n```python\nprint(1\n```\nIt is `line 1`."
+    tab = shared.tab(f"/c/{talk_of(shared, 'Own code', typed, 'A bracket is missing.')}")
+    bubble = tab.questions
+    expect(bubble.locator(".code pre")).to_have_text("print(1")
+    expect(bubble.locator(".code figcaption")).to_contain_text("python")
+    expect(bubble).to_contain_text("Why does *this* fail?")  # everything else as it was typed
+    expect(bubble).to_contain_text("It is `line 1`.")
+    expect(bubble).not_to_contain_text("```")
+
+
 def test_formulas_and_diagrams_are_loaded_when_one_appears(shared: App) -> None:
     tab = shared.tab(f"/c/{talk_of(shared, 'Plain', 'Hi', 'Hello, that costs $5.')}")
     asked: list[str] = []

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Branch, Conversation, Turn } from "../src/api/types";
-import { blocksOf } from "../src/chat/blocks";
+import { blocksOf, typedParts } from "../src/chat/blocks";
 import { safeUrl } from "../src/chat/links";
 import { fileName, markdownOf } from "../src/history/markdown-export";
 import { GROUP, visibleRange, rowOffsets, ROW } from "../src/history/window";
@@ -193,6 +193,24 @@ describe("text", () => {
     expect(titleParts("C++ (notes)", "c++ (no")).toEqual([
       { text: "C++", isMatch: true }, { text: " ", isMatch: false }, { text: "(no", isMatch: true }, { text: "tes)", isMatch: false },
     ]);
+  });
+});
+
+describe("a message as it was typed", () => {
+  const plain = (text: string) => ({ text, isCode: false });
+
+  it("has code between fences apart", () => {
+    expect(typedParts("a\n\n```js\n1\n\n2\n```\nb")).toEqual([plain("a\n"), { text: "1\n\n2", isCode: true, language: "js" }, plain("b")]);
+    expect(typedParts("~~~\nx\n~~~")).toEqual([{ text: "x", isCode: true, language: undefined }]);
+  });
+
+  it("is text where a fence is not closed, and everywhere else", () => {
+    for (const text of ["a\n```js\nb", "one `x` *y*\n# z", "$$\nx\n$$", ""]) expect(typedParts(text).map((part) => part.text).join("\n")).toBe(text);
+    expect(typedParts("a\n```js\nb").some((part) => part.isCode)).toBe(false);
+  });
+
+  it("is read in one go, however many fences are open", () => {
+    expect(typedParts("```a\n".repeat(200_000)).length).toBe(1);
   });
 });
 

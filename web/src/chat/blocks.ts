@@ -34,3 +34,33 @@ function fenceAfter(fence: string | null, line: string): string | null {
   const closes = marks[0] === fence[0] && marks.length >= fence.length && rest.trim() === "";
   return closes ? null : fence;
 }
+
+export interface TypedPart {
+  text: string;
+  isCode: boolean;
+  language?: string;
+}
+
+/** A person's own message: code between fences apart from the rest. A fence that is never closed is text. */
+export function typedParts(text: string): TypedPart[] {
+  const parts: TypedPart[] = [];
+  let lines: string[] = [];
+  let fence: string | null = null;
+  const endText = () => {
+    if (lines.some((line) => line.trim())) parts.push({ text: lines.join("\n"), isCode: false });
+    lines = [];
+  };
+  for (const line of text.split("\n")) {
+    const after: string | null = line.trim() === "$$" ? fence : fenceAfter(fence, line); // formulas stay as they were typed
+    if (fence === null && after !== null) {
+      endText();
+      lines = [line];
+    } else if (fence !== null && after === null) {
+      parts.push({ text: lines.slice(1).join("\n"), isCode: true, language: lines[0]!.replace(/^\s*[`~]+/, "").trim() || undefined });
+      lines = [];
+    } else lines.push(line);
+    fence = after;
+  }
+  endText();
+  return parts;
+}

@@ -12,6 +12,8 @@ import { textOf } from "../state/text";
 import { isSameVersion, type Item, stepsOf, type Versions } from "../state/views";
 import { hueOf, isNamed, nameOf } from "./actors";
 import { Thumbs } from "./thumbs";
+import { typedParts } from "./blocks";
+import { CodeBlock } from "./code";
 import { CopyButton } from "./copy";
 import { Files, RemovableFiles } from "./files";
 import { Markdown } from "./markdown";
@@ -93,7 +95,7 @@ function Question({ turn, versions, isUnanswered, unsent }: ItemProps & { turn: 
     <>
       <Files conversation={turn.conversation} files={turn.attachments} />
       <div className="question">
-        {turn.status === "forgotten" ? <p className="forgotten">This message was deleted.</p> : text && <div className="bubble" dir="auto">{text}</div>}
+        {turn.status === "forgotten" ? <p className="forgotten">This message was deleted.</p> : text && <div className="bubble" dir="auto"><Typed text={text} /></div>}
         <div className="actions">
           <time dateTime={turn.created} title={momentOf(turn.created)}>{timeOf(turn.created)}</time>
           <CopyButton text={text} label="Copy message" />
@@ -104,6 +106,11 @@ function Question({ turn, versions, isUnanswered, unsent }: ItemProps & { turn: 
       {isUnanswered && <p className="no-reply">No reply.</p>}
     </>
   );
+}
+
+/** A person's own message as it was typed, line by line. Only code between fences is set apart. */
+export function Typed({ text }: { text: string }) {
+  return <>{typedParts(text).map((part, at) => (part.isCode ? <CodeBlock key={at} text={part.text} language={part.language} /> : part.text))}</>;
 }
 
 interface EditProps {

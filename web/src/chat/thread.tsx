@@ -11,7 +11,7 @@ import { requestAnswer, resend, type OutgoingMessage, loadOlder, takeBack, curre
 import { showMessage } from "../state/toasts";
 import { branchesByTurn, type Chunk, chunksOf, type Item, itemsOf, type Versions, versionsOf } from "../state/views";
 import { Files } from "./files";
-import { ItemView, Thinking } from "./item";
+import { ItemView, Thinking, Typed } from "./item";
 import { Markdown } from "./markdown";
 import { ratingsOf, RatingsContext } from "./thumbs";
 import { textOf } from "../state/text";
@@ -167,7 +167,7 @@ function ThreadEnd({ onTakeBack }: { onTakeBack: (unsent: OutgoingMessage) => vo
       {outgoing && (
         <article className="item is-user is-sending" aria-label="Your message, being sent">
           <Files conversation={id ?? ""} files={outgoing.attachments} />
-          {outgoing.message && <div className="question"><div className="bubble" dir="auto">{outgoing.message}</div></div>}
+          {outgoing.message && <div className="question"><div className="bubble" dir="auto"><Typed text={outgoing.message} /></div></div>}
           {outgoing.failed && (
             <Failure text={`Not sent. ${outgoing.failed}`}>
               <button type="button" className="button" onClick={() => void resend()}>Send again</button>
