@@ -116,6 +116,12 @@ def test_fingers_have_targets_of_44_pixels(phone: App, talk: str, width: int) ->
     tab.list.get_by_role("button", name="Options for").first.tap()
     expect(tab.page.get_by_role("menuitem", name="Archive")).to_be_visible()
     assert tab.page.evaluate(SMALL_TARGETS) == []
+    tab.page.keyboard.press("Escape")
+    tab.button("Search", tab.list).tap()
+    expect(tab.found).to_be_visible()
+    assert tab.page.evaluate(SMALL_TARGETS) == []
+    tab.button("Close", tab.found).tap()  # there is no Esc on a phone
+    expect(tab.found).to_have_count(0)
 
 
 def test_words_of_a_table_stay_whole_on_a_phone(phone: App, talk: str) -> None:

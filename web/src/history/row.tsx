@@ -21,7 +21,7 @@ export const ConversationRow = memo(function ConversationRow({
     <div className={`row ${isHere ? "is-here" : ""}`}>
       <a
         className="row-link" href={pathTo(conversation.id)} aria-current={isHere ? "page" : undefined} title={title} dir="auto"
-        onClick={(event) => onLinkClick(event, conversation.id)} onDoubleClick={() => setEditing(true)}
+        onClick={(event) => onLinkClick(event, conversation.id)} onDoubleClick={() => requestAnimationFrame(() => setEditing(true))} // after the click has moved the focus
         onKeyDown={(event) => {
           if (event.key === "F2") setEditing(true);
           if (event.key === "Delete") remove(conversation);

@@ -1,7 +1,7 @@
 /** Ctrl K: commands, chats and messages in one list, driven by the keyboard. */
 
 import { type KeyboardEvent, type ReactNode, useEffect, useId, useMemo, useRef, useState } from "react";
-import { Icon, type IconName } from "../shell/icons";
+import { Icon, IconButton, type IconName } from "../shell/icons";
 import { COMMANDS } from "../shell/commands";
 import { focusMessage } from "../shell/shortcuts";
 import { conversations } from "../state/conversations";
@@ -61,6 +61,7 @@ export function Palette() {
           onChange={(event) => setWords(event.target.value)} onKeyDown={onKey}
         />
         <kbd>Esc</kbd>
+        <IconButton icon="close" size={16} label="Close" className="for-touch" onClick={closePalette} />
       </div>
       <ul className="palette-list" role="listbox" id={list} aria-label="Results" aria-busy={isBusy}>
         {options.map((option, place) => (
