@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 import react from "@vitejs/plugin-react";
@@ -7,12 +7,15 @@ import { defineConfig, type Plugin } from "vite";
 
 export const STATIC = "../src/palaver/server/web/static";
 const TEXT = /\.(js|css|html|svg)$/;
+const PACKED_ONLY = /\.(js|css)$/; // installed compressed only: the server unpacks them at start, for the few who need them plain
 
 /** Compressed once, here, instead of for every visitor. */
 function compress(name: string): void {
-  const bytes = readFileSync(join(STATIC, name));
-  writeFileSync(join(STATIC, `${name}.gz`), gzipSync(bytes, { level: 9 }));
-  writeFileSync(join(STATIC, `${name}.br`), brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 11 } }));
+  const path = join(STATIC, name);
+  const bytes = readFileSync(path);
+  writeFileSync(`${path}.gz`, gzipSync(bytes, { level: 9 }));
+  writeFileSync(`${path}.br`, brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 11 } }));
+  if (PACKED_ONLY.test(name)) rmSync(path);
 }
 
 function compressed(): Plugin {

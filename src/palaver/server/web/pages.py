@@ -77,7 +77,7 @@ def read_built_files(folder: Path) -> dict[str, StaticFile]:
 
 
 def _plain_path(file: Path) -> Path:
-    """Return the path without the ending of a compressed version. The largest file is installed compressed only."""
+    """Return the path without the ending of a compressed version. Scripts and styles are installed compressed only."""
     return file.with_suffix("") if file.suffix in PACKED else file
 
 
