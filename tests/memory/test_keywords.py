@@ -71,3 +71,9 @@ def test_random_texts_leave_no_run_of_words() -> None:
         said = [" ".join(chance.choices(WORDS, k=chance.randint(2, 30))) + "." for _ in range(6)]
         for text in said:
             assert not quotes(without_sentence("instructions", text), [text])
+
+
+def test_a_text_of_marks_takes_time_in_proportion_to_its_length() -> None:
+    """Tried from each of its marks, this text would take hours."""
+    assert not quotes("one two three", ["." * 1_000_000 + "x"])
+    assert quotes("one two", ["?!" * 1_000 + " one two... three four five."])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.memory.standing_instructions import MAX_TEXT, Standing, standing
+from palaver.memory.standing_instructions import MAX_TEXT, Standing, sentences, standing
 
 INSTRUCTIONS = """
 Always answer in French.
@@ -542,3 +542,9 @@ def test_takes_any_text_and_stays_within_its_limit(text: str) -> None:
     for wish in standing(text):
         assert 0 < len(wish.text) <= MAX_TEXT
         assert "\n" not in wish.text
+
+
+def test_a_text_of_marks_takes_time_in_proportion_to_its_length() -> None:
+    """Tried from each of its marks, this text would take hours."""
+    assert list(sentences("Wait" + "." * 500_000 + '"' * 500_000)) == ["Wait" + "." * 500_000 + '"' * 500_000]
+    assert list(sentences('One...") Two?! Three.')) == ['One...")', "Two?!", "Three."]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from palaver.model import Role, Summary, Turn
 from palaver.model import ToolCall as Call
 from palaver.model import ToolResult as Result
-from palaver.models.offline.summarizer import NAME, merge, summarize
+from palaver.models.offline.summarizer import _END, NAME, merge, summarize
 from palaver.models.tokens import BpeCounter
 
 START = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
@@ -197,3 +197,8 @@ def test_every_word_was_said(turns: list[Turn]) -> None:
     for line in text.splitlines():
         for word in line.partition(": ")[2].replace("…", " ").split():
             assert any(word.replace("**", "") in other for other in said)
+
+
+def test_marks_are_looked_at_once() -> None:
+    """Tried from each of its marks, this text would take hours."""
+    assert _END.findall("." * 500_000 + '"' * 500_000) == []

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+from contextvars import copy_context
+from itertools import count
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.recall.terms import PASSAGE_WORDS, english_passages, passages, segments, terms
+from palaver.core.strides import pause_between_strides
+from palaver.recall.terms import (
+    _UNIT,
+    PASSAGE_WORDS,
+    STOP_WORDS,
+    STRIDE,
+    _sentences,
+    _sentences_of_long,
+    _starts_of_units,
+    _terms_of_part,
+    cut_between_words,
+    english_passages,
+    passages,
+    segments,
+    spans,
+    terms,
+)
 
 
 @given(st.text(max_size=3000))
@@ -39,3 +59,59 @@ def test_a_megabyte_without_a_space_is_one_term() -> None:
 @given(st.text(st.characters(max_codepoint=127), max_size=200))
 def test_the_short_way_for_ascii_finds_what_the_long_way_finds(text: str) -> None:
     assert terms(text) == terms(text + " ——")
+
+
+# ---- long texts ----------------------------------------------------------------------------------------------------
+
+PARTS = (
+    "a",
+    "the ",
+    "Word ",
+    "é",
+    "ΑΣ ",
+    "ΑΣ.",
+    "密",
+    "ภ",
+    ".",
+    "!",
+    "\n",
+    " ",
+    "\t",
+    "<",
+    "😀",
+    "\u0301",
+    "。",
+    "_",
+    "İ",
+)
+RUNS = st.sampled_from((1, 1, 1, 2, 40, 300, STRIDE - 1, STRIDE, STRIDE + 1, 2 * STRIDE))
+
+
+@given(st.lists(st.tuples(st.sampled_from(PARTS), RUNS), max_size=12))
+def test_a_long_text_is_read_in_strides_with_the_same_result(runs: list[tuple[str, int]]) -> None:
+    text = "".join(part * times for part, times in runs)
+    assert list(_sentences_of_long(text)) == list(_sentences(text))
+    units = [unit.start() for unit in _UNIT.finditer(text) if unit.group() not in STOP_WORDS]
+    assert list(_starts_of_units(text)) == units
+    assert "".join(cut_between_words(text)) == text
+    assert terms(text) == _terms_of_part(text)
+
+
+def count_strides(text: str) -> int:
+    """Return how often indexing a text lets others run."""
+    calls = count()
+    context = copy_context()
+    context.run(pause_between_strides.set, lambda: next(calls) and None)
+    context.run(passages, text)
+    return next(calls)
+
+
+@pytest.mark.parametrize("unit", ["\n", " ", ".", "<", "the ", "\u200b", "a"])
+def test_no_text_is_indexed_in_one_go(unit: str) -> None:
+    """A regular expression that runs over all of it would stop the event loop."""
+    assert count_strides(unit * (20 * STRIDE // len(unit)) + "x") >= 20
+
+
+def test_words_after_a_long_gap_are_marked() -> None:
+    text = "<" * 3 * STRIDE + " river " + "密" * 2 * STRIDE
+    assert [text[start:end] for start, end in spans(text, frozenset(terms("river")))] == ["river"]

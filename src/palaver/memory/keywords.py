@@ -14,7 +14,7 @@ from palaver.recall.terms import terms
 RUN = 4  # words in a row that make a quotation
 MAX_WORD = 30  # characters; anything longer is not a word
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W\d_]+)*")
-_SENTENCE_END = re.compile(r"[.!?…]+\s|[。！？।؟]|\n")
+_SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++\s|[。！？।؟]|\n")  # linear in the number of marks
 # Words that recall ignores, and without which an instruction would say the opposite.
 _KEPT = frozenset("no not never don't cannot can't without".split())
 

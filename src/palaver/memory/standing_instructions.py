@@ -51,7 +51,8 @@ def standing(text: str) -> list[Standing]:
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.S)
 _QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.M)
 _BULLET = re.compile(r"^\s*(?:[-*•·]|\d{1,3}[.)])\s+")
-_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？।؟]+|\n+")
+# Only the first of several marks is tried, and once: the time is linear in their number.
+_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]]*+(?=\s)|[。！？।؟]+|\n+")
 _ABBREVIATION = re.compile(r"(?:\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|no|approx|inc|ltd|jr|sr)|\b[a-z])\.$", re.I)
 _SPACE = re.compile(r"\s+")
 

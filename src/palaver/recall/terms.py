@@ -36,15 +36,27 @@ STOP_WORDS = frozenset(
 )
 
 # Letters, digits and the marks that belong to them: "\w" alone would cut Hindi or Thai words at their vowel signs.
-_WORD = re.compile(r"[\w\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u109f\u1780-\u17ff]+")
+_LETTERS = r"\w\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u109f\u1780-\u17ff"
+_WORD = re.compile(f"[{_LETTERS}]+")
 # The same for ASCII, as a translation table: lower-case letters, and a space for all other characters.
 _ASCII_WORDS = "".join(chr(code).lower() if re.match(r"\w", chr(code)) else " " for code in range(128))
-_SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
 # Scripts written without spaces: a run of them is indexed as overlapping pairs.
 _UNSPACED_RANGES = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _UNSPACED = re.compile(f"[{_UNSPACED_RANGES}]+")
+_ENDS = ".!?\n"
+_SENTENCE = re.compile(f"[^{_ENDS}]+[{_ENDS}]*")
 # A unit becomes about one term: a letter of an unspaced script, or a word of any other.
 _UNIT = re.compile(rf"[{_UNSPACED_RANGES}]|[^\W{_UNSPACED_RANGES}]+")
+# No match in a longer text may take long, because the interpreter runs nothing else until it has ended. So these three
+# match everything, in parts of limited length.
+STRIDE = 65_536  # characters
+_SENTENCE_PART = re.compile(rf"[^{_ENDS}]{{0,{STRIDE}}}[{_ENDS}]{{0,{STRIDE}}}")
+_WORD_PART = re.compile(rf"[^{_LETTERS}]{{0,{STRIDE}}}([{_LETTERS}]{{1,{STRIDE}}})?")
+_UNIT_PART = re.compile(
+    rf"[^\w{_UNSPACED_RANGES}]{{0,{STRIDE}}}([{_UNSPACED_RANGES}]|[^\W{_UNSPACED_RANGES}]{{1,{STRIDE}}})?"
+)
+_WHITE = re.compile(r"\s")
+_BETWEEN = re.compile(f"[^{_LETTERS}]")
 _ORDINARY = 10 * PASSAGE_WORDS  # characters: ninety words of prose have fewer
 
 
@@ -80,6 +92,28 @@ _term = _Terms().__getitem__
 
 def terms(text: str) -> list[str]:
     """Return the stems of `text`, in order, without stop words."""
+    if len(text) > STRIDE:
+        return [term for part in cut_between_words(text) for term in _terms_of_part(part)]
+    return _terms_of_part(text)
+
+
+def cut_between_words(text: str) -> Iterator[str]:
+    """Cut a text into parts, and no word in two. A part is longer than `STRIDE` where a word is."""
+    # A capital sigma becomes one of two letters, as the letters around it say, which may be beyond an apostrophe.
+    between = _WHITE if "Σ" in text else _BETWEEN
+    start, end = 0, STRIDE
+    while end < len(text):
+        cut = between.search(text, end, end + STRIDE)
+        if cut is None:
+            end += STRIDE
+            continue
+        yield text[start : cut.end()]
+        start, end = cut.end(), cut.end() + STRIDE
+        between_strides()
+    yield text[start:]
+
+
+def _terms_of_part(text: str) -> list[str]:
     if text.isascii():  # most texts; this is twice as fast
         return list(filter(None, map(_term, text.translate(_ASCII_WORDS).split())))
     found = []
@@ -176,9 +210,10 @@ def _own_terms(text: str, language: Language) -> Iterator[str]:
     elif language in ("zh", "ja"):
         yield from languages.single_letters(text)
     else:
-        for word in _WORD.findall(text.lower()):
-            if not languages.is_stop_word(word, language) and len(word) > 1:
-                yield languages.stem(word, language)
+        for part in cut_between_words(text):
+            for word in _WORD.findall(part.lower()):
+                if not languages.is_stop_word(word, language) and len(word) > 1:
+                    yield languages.stem(word, language)
 
 
 class AskedTerm(NamedTuple):
@@ -221,24 +256,65 @@ def segments(text: str) -> list[str]:
         return [text] if text else []
     found: list[str] = []
     start = end = words = 0
-    for sentence in _SENTENCE.finditer(text):
-        size = sentence.group().count(" ") + 1
+    for sentence_end, size in _sentences(text) if len(text) <= STRIDE else _sentences_of_long(text):
         if words and words + size > PASSAGE_WORDS:
             found.extend(_split_long(text[start:end]))
             start, words = end, 0
-        end = sentence.end()
+        end = sentence_end
         words += size
     found.extend(_split_long(text[start:]))
     return found
+
+
+def _sentences(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where each sentence ends, with the marks after it, and how many words it has, counted by their spaces."""
+    for sentence in _SENTENCE.finditer(text):
+        yield sentence.end(), sentence.group().count(" ") + 1
+
+
+def _sentences_of_long(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the same as `_sentences`, by shorter matches."""
+    end = spaces = 0
+    is_begun = is_over = False
+    for part in _SENTENCE_PART.finditer(text):
+        between_strides()
+        piece = part.group()
+        if piece and piece[0] not in _ENDS:
+            if is_over:
+                yield end, spaces + 1
+                spaces = 0
+            spaces += piece.count(" ")
+            is_begun, is_over = True, piece[-1] in _ENDS
+        elif is_begun and piece:
+            is_over = True
+        end = part.end()
+    if is_begun:
+        yield end, spaces + 1
 
 
 def _split_long(piece: str) -> list[str]:
     """Split a piece that has many more words than others, as in a text without sentences."""
     if len(piece) <= (_ORDINARY if piece.isascii() else PASSAGE_WORDS):
         return [piece]
-    starts = [unit.start() for unit in _UNIT.finditer(piece) if unit.group() not in STOP_WORDS]
+    if len(piece) <= STRIDE:
+        starts = [unit.start() for unit in _UNIT.finditer(piece) if unit.group() not in STOP_WORDS]
+    else:
+        starts = list(_starts_of_units(piece))
     cuts = [0, *starts[2 * PASSAGE_WORDS :: 2 * PASSAGE_WORDS], len(piece)]
     return [piece[start:end] for start, end in pairwise(cuts)]
+
+
+def _starts_of_units(text: str) -> Iterator[int]:
+    """Yield where each unit starts that is not a stop word, by short matches."""
+    is_cut = False  # the last word goes on in the next part, if that has nothing before it
+    for part in _UNIT_PART.finditer(text):
+        between_strides()
+        unit = part[1]
+        if unit is not None:
+            goes_on = is_cut and part.start(1) == part.start() and not _UNSPACED.match(unit)
+            if not goes_on and unit not in STOP_WORDS:
+                yield part.start(1)
+            is_cut = len(unit) == STRIDE
 
 
 def last_word(text: str) -> str | None:
@@ -268,7 +344,7 @@ def excerpt(text: str, stems: frozenset[str]) -> str:
 
 
 def _spans(text: str, stems: frozenset[str]) -> Iterator[tuple[int, int]]:
-    for word in _WORD.finditer(text):
+    for word in _WORD_PART.finditer(text):
         between_strides()
-        if stems.intersection(terms(word.group())):
-            yield word.span()
+        if word[1] is not None and stems.intersection(terms(word[1])):
+            yield word.span(1)

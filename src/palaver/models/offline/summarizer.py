@@ -69,7 +69,7 @@ def merge(
 
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.S)
 _MARKS = re.compile(r"^\s*(?:#{1,6}\s+|>\s*|[-*•·]\s+|\d{1,3}[.)]\s+)+|\*\*")
-_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？।؟]+|\n+")
+_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]]*+(?=\s)|[。！？।؟]+|\n+")  # linear in the number of marks
 _ABBREVIATION = re.compile(r"(?:\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|approx|inc|jr|sr)|\b[a-z])\.$", re.I)
 _SPACE = re.compile(r"\s+")
 _DATED = re.compile(r"(\[\d{4}-\d{2}-\d{2}\] (?:[^:\n]{1,80}: )?)(.*)", re.S)
