@@ -111,6 +111,30 @@ async def test_nothing_overtakes_what_was_asked_for_before_it(store: Store, talk
     assert [turn.seq for turn in await asyncio.gather(*asked)] == list(range(60))
 
 
+async def test_a_slice_has_a_commit_of_its_own_after_the_writes_that_wait_with_it(store: Store) -> None:
+    writer = await idle_writer(store, SLOW)
+    order: list[str] = []
+
+    def write(tx: Tx, name: str) -> int:
+        order.append(name)
+        return writer.commits
+
+    running, go_on = threading.Event(), threading.Event()
+
+    def block(tx: Tx) -> None:
+        running.set()
+        go_on.wait(60)
+
+    blocked = writer.submit(block)
+    await asyncio.to_thread(running.wait, 60)
+    waiting = [writer.submit_slice(write, "slice"), writer.submit(write, "one"), writer.submit(write, "two")]
+    go_on.set()
+    await blocked
+    slice, one, two = await asyncio.gather(*waiting)
+    assert order == ["one", "two", "slice"]
+    assert one == two < slice
+
+
 async def test_a_great_many_at_once_are_the_threads(store: Store) -> None:
     writer = await idle_writer(store, FAST, WriterTuning(batch=3, busy_seconds=60.0))
     few = await asyncio.gather(*(writer.submit_brief(where) for _ in range(3)))

@@ -9,7 +9,7 @@ import apsw
 
 from palaver.engines.sqlite.connection import SQLiteAddress, connect, translate_errors
 from palaver.engines.sqlite.erasure import erasures
-from palaver.engines.sqlite.page_scrubbing import clear_gaps
+from palaver.engines.sqlite.page_scrubbing import clear_all_gaps
 from palaver.engines.sqlite.transaction import Tx
 from palaver.errors import DatabaseCorrupt, EngineUnavailable
 from palaver.model import Scope
@@ -41,7 +41,7 @@ def copy_database(source: Path, target: Path, advance: Advance) -> None:
         finally:
             writing.close()  # removes the WAL: the copy is one file
             reading.close()
-    clear_gaps(str(target))  # words of forgotten turns may be left between the cells of a page
+    clear_all_gaps(str(target))  # words of forgotten turns may be left between the cells of a page
 
 
 def _check(db: apsw.Connection, source: Path) -> None:

@@ -259,7 +259,7 @@ class Eraser:
 
     async def slice(self, work: Callable[Concatenate[Tx, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         """Run one slice, then leave the lock to others."""
-        result = await self.writer.submit(work, *arguments, **options)
+        result = await self.writer.submit_slice(work, *arguments, **options)
         await asyncio.sleep(PAUSE_SECONDS)
         return result
 

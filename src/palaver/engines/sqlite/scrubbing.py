@@ -6,11 +6,12 @@ a few milliseconds:
 
 1. Copy the WAL into the file without a lock, then truncate it. Truncating needs the write lock, and that no reader uses
    the WAL; if one does, the thread tries again until its time is up.
-2. Clear the gaps of all pages inside a transaction that reads the file while the WAL is empty. SQLite does not let
+2. Clear the gaps of pages inside a transaction that reads the file while the WAL is empty. SQLite does not let
    anybody copy the WAL into the file while such a reader is there, so that the file does not change; writers go on in
-   the WAL.
+   the WAL. After some thousand pages, begin again at 1, which has the system write them to the disk.
 3. A writer that had a page in its cache may have written the old gap again. So the pages that had something in their
    gap are cleared once more, as in 2 until they are few, and then under the write lock.
+4. Copy the WAL once more, so that the last pages are on the disk before the mark is removed.
 
 `scrub` in the table `meta` is there until all is done: a process that opens the file later continues. Its value changes
 with every deletion, so that a mark is never removed for a
@@ -27,7 +28,7 @@ from pathlib import Path
 import apsw
 
 from palaver.engines.sqlite.connection import SQLiteAddress, connect, poll_while_busy, translate_errors
-from palaver.engines.sqlite.page_scrubbing import clear_gaps
+from palaver.engines.sqlite.page_scrubbing import Cleared, clear_gaps
 from palaver.errors import DatabaseFull, EngineError
 
 RETRY_SECONDS = 1.0  # after a reader kept the WAL
@@ -151,27 +152,60 @@ def _scrub(db: apsw.Connection, wait: float) -> bool:
     mark = _mark(db)
     if mark is None:
         return True
+    pages = _clear_until_few(db, wait)
+    if pages is None or not _clear_rest(db, pages, wait) or not _copy_wal(db, "FULL", time.monotonic() + wait):
+        return False
+    db.execute("DELETE FROM meta WHERE name = 'scrub' AND value = ?", (mark,))
+    return True
+
+
+def _clear_until_few(db: apsw.Connection, wait: float) -> list[int] | None:
+    """Clear the gaps of all pages. Returns the few that must be looked at again; None: not possible."""
     pages: list[int] | None = None
     for _ in range(PASSES):
-        # Every process drops its cache after this commit, and with it gaps that are cleared in the file already.
-        db.execute("UPDATE meta SET value = value WHERE name = 'scrub'")
-        if not _empty_wal(db, time.monotonic() + wait):
+        pages = _clear_pass(db, pages, wait)
+        if pages is None or len(pages) <= LOCKED_PAGES:
+            return pages
+    return None
+
+
+def _clear_rest(db: apsw.Connection, pages: list[int], wait: float) -> bool:
+    for _ in range(PASSES):
+        if not _begin_step(db, wait):
             return False
-        if pages is not None and len(pages) <= LOCKED_PAGES:
-            if _finish(db, pages, mark):
-                return True
-        else:
-            pages = _clear_frozen(db, pages)
+        if _clear_locked(db, pages):
+            return True
     return False
 
 
-def _empty_wal(db: apsw.Connection, deadline: float) -> bool:
-    """Copy the WAL into the file and truncate it."""
+def _clear_pass(db: apsw.Connection, pages: list[int] | None, wait: float) -> list[int] | None:
+    """Clear the gaps of these pages, or of all. Returns those that had something in their gap; None: not possible."""
+    found: list[int] = []
+    rest: int | None = 0
+    attempts = PASSES
+    while rest is not None:
+        if not attempts or not _begin_step(db, wait):
+            return None
+        cleared = _clear_frozen(db, pages, rest)
+        attempts = attempts - 1 if cleared is None else PASSES
+        if cleared is not None:
+            found, rest = found + cleared.found, cleared.rest
+    return found
+
+
+def _begin_step(db: apsw.Connection, wait: float) -> bool:
+    # Every process drops its cache after this commit, and with it gaps that are cleared in the file already.
+    db.execute("UPDATE meta SET value = value WHERE name = 'scrub'")
+    return _copy_wal(db, "TRUNCATE", time.monotonic() + wait)
+
+
+def _copy_wal(db: apsw.Connection, mode: str, deadline: float) -> bool:
+    """Copy the whole WAL into the file and have the file written to the disk; TRUNCATE: truncate the WAL, too."""
     while True:
         try:
             db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)  # needs no lock, and does nearly all of the work
             db.set_busy_timeout(0)  # waiting here would mean to wait for readers with the write lock in hand
-            if not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
+            if not db.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()[0][0]:
                 return True
         except apsw.BusyError:
             pass
@@ -182,27 +216,27 @@ def _empty_wal(db: apsw.Connection, deadline: float) -> bool:
         time.sleep(PAUSE_SECONDS)
 
 
-def _clear_frozen(db: apsw.Connection, pages: list[int] | None) -> list[int] | None:
-    """Clear gaps while the file cannot change. Returns the pages to look at again: the same, if the WAL is in use."""
+def _clear_frozen(db: apsw.Connection, pages: list[int] | None, first: int) -> Cleared | None:
+    """Clear gaps while the file cannot change. None: the WAL is in use."""
     db.execute("BEGIN")
     try:
         db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()  # the transaction reads from here on
         if not _is_wal_empty(db):
-            return pages
-        return clear_gaps(db.filename, pages)
+            return None
+        return clear_gaps(db.filename, pages, first=first)
     finally:
         db.execute("ROLLBACK")
 
 
-def _finish(db: apsw.Connection, pages: list[int], mark: object) -> bool:
-    """Clear the last gaps under the write lock, and remove the mark. False when another process has written since."""
+def _clear_locked(db: apsw.Connection, pages: list[int]) -> bool:
+    """Clear the last gaps under the write lock. False when another process has written since."""
     db.execute("BEGIN IMMEDIATE")
     try:
         if not _is_wal_empty(db):
             return False
         clear_gaps(db.filename, pages)
         db.release_memory()  # cached pages still have their old gaps
-        db.execute("DELETE FROM meta WHERE name = 'scrub' AND value = ?", (mark,))
+        db.execute("UPDATE meta SET value = value WHERE name = 'scrub'")  # others drop theirs
         db.execute("COMMIT")
         return True
     finally:

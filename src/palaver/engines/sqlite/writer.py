@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain, count
@@ -57,7 +57,7 @@ DEFAULT_TUNING = WriterTuning()
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """One write on its way. `was_brief`: it ran in the thread of the event loop."""
+    """One write on its way. `was_brief`: it ran in the thread of the event loop. `is_slice`: see `submit_slice`."""
 
     work: Callable[..., Any]  # called with a transaction and the arguments
     arguments: tuple[Any, ...]
@@ -68,6 +68,7 @@ class _Write:
     result: Any = None
     error: BaseException | None = None
     was_brief: bool = False
+    is_slice: bool = False
 
 
 def _new_write(work: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any]) -> _Write:
@@ -137,6 +138,17 @@ class Writer(ForkGuard):
         with self._gate:
             self._check_open()
             self._enqueue([*self._brief.pop(write.loop, ()), write])  # writes keep the order of the calls
+        return write.future
+
+    def submit_slice(
+        self, work: Callable[Concatenate[Tx, P], T], *arguments: P.args, **options: P.kwargs
+    ) -> asyncio.Future[T]:
+        """Queue a part of long work. It gets a transaction of its own, after the writes that wait with it."""
+        write = _new_write(work, arguments, options)
+        write.is_slice = True
+        with self._gate:
+            self._check_open()
+            self._enqueue([write])
         return write.future
 
     def submit_chores(self) -> asyncio.Future[int]:
@@ -300,12 +312,14 @@ class Writer(ForkGuard):
     def _work_once(self, waiting: Collection[_Write], closing: bool) -> None:
         quiet = closing or (not waiting and time.monotonic() - self._last_write >= self.tuning.chores_after_seconds)
         if waiting:
-            self._last_group = len(waiting)
-            self._commit_group(list(waiting))
+            self._last_group = sum(not write.is_slice for write in waiting) or 1
+            for group in _groups(waiting):
+                self._commit_group(group)
             self._chores_due += len(waiting)
         if self._chores_due >= self.tuning.chores_at or (self._chores_due and quiet):
             self._do_chores()
-        if self._wal_pages >= self._checkpoint_at:
+        # Copying the WAL can wait for a moment, those who wait for the thread cannot.
+        if self._wal_pages >= self._checkpoint_at + (0 if self._queue.empty() else self.tuning.checkpoint_pages):
             self._checkpoint()
 
     def _gather(self, waiting: deque[_Write]) -> bool:
@@ -471,6 +485,16 @@ class Writer(ForkGuard):
 
 def _met_broken_page(error: BaseException | None) -> bool:
     return isinstance(error, errors.DatabaseCorrupt) and not isinstance(error, errors.RowUnreadable)
+
+
+def _groups(waiting: Iterable[_Write]) -> Iterator[list[_Write]]:
+    """Yield the writes of each commit."""
+    together = [write for write in waiting if not write.is_slice]
+    if together:
+        yield together
+    for write in waiting:
+        if write.is_slice:
+            yield [write]
 
 
 def _deliver(writes: list[_Write]) -> None:
