@@ -11,7 +11,8 @@ import json
 import random
 import re
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,11 +25,13 @@ import palaver
 from palaver.conversations.internals import engine_of
 from palaver.engines.postgres.transports import Connection
 from palaver.testing.fakes import HashEmbedder
+from tests.crash.conftest import Round
 from tests.crash.writer import repair
 from tests.support.postgres_server import APPLICATION
 
 WRITER = Path(__file__).with_name("writer.py")
 KILLS_PER_CONVERSATION = 10  # then a new one, in the same file: every restart is verified whole, and stays quick
+Show = Callable[[str], None]
 PATIENCE = 120.0  # seconds, for what should take one
 LONGEST_READ = 100_000
 DELETED_WORDS = r"zq(?:gone|guest|note)\d+x\d+z"
@@ -278,11 +281,11 @@ async def check_memory(store: palaver.Store, key: str, promises: Promises, datab
 # ---- the test ------------------------------------------------------------------------------------------------------
 
 
-async def kill_and_check(url: str, kills: int, seed: int, database: Database) -> list[Promises]:
+async def kill_and_check(url: str, round: Round, database: Database, show: Show) -> list[Promises]:
     """Kill writers again and again, damage derived rows in between, and look whether everything promised is there."""
-    chance = random.Random(seed)
+    chance = random.Random(round.seed)
     promised: dict[str, Promises] = {}
-    for number in range(kills):
+    for number in range(round.kills):
         key = f"crash/{number // KILLS_PER_CONVERSATION}"
         promises = promised.setdefault(key, Promises())
         await run_and_kill(url, key, f"{number}", chance, promises)
@@ -291,41 +294,66 @@ async def kill_and_check(url: str, kills: int, seed: int, database: Database) ->
             await check(url, key, promises, database)
             await database.quiet()
             await database.damage(chance.choice(DAMAGES))
+        if (number + 1) % KILLS_PER_CONVERSATION == 0:
+            show(f"{round.first + number + 1} kills; in this database: {describe(promised.values())}")
     await database.quiet()
     for key, promises in promised.items():
         await check(url, key, promises, database)
     return list(promised.values())
 
 
+@pytest.fixture
+def show(capfd: pytest.CaptureFixture[str]) -> Show:
+    """Print a line at once, so that a test which is interrupted has said how far it came."""
+    began = time.monotonic()
+
+    def write(line: str) -> None:
+        with capfd.disabled():
+            print(f"{time.monotonic() - began:.0f} s, {line}", file=sys.stderr, flush=True)
+
+    return write
+
+
 @pytest.mark.timeout(7_200)
 async def test_an_acknowledged_turn_survives_kill_9_and_a_cut_stream_is_sealed_with_its_text(
-    tmp_path: Path, kills: int, seed: int, record_property: Any
+    tmp_path: Path, round: Round, show: Show, record_property: Any
 ) -> None:
     """No acknowledged turn lost, no gap in `seq` or in the log, every cut stream sealed, `verify` clean."""
     file = File(tmp_path / "crash.db")
-    promised = await kill_and_check(f"sqlite:///{file.path}", kills, seed, file)
+    promised = await kill_and_check(f"sqlite:///{file.path}", round, file, show)
     file.check()
-    _report(promised, kills, record_property)
+    _report(promised, round, record_property)
 
 
 @pytest.mark.timeout(7_200)
 async def test_the_same_when_the_database_is_a_server(
-    postgres_url: str, postgres_database: str, kills: int, seed: int, record_property: Any
+    postgres_url: str, postgres_database: str, round: Round, show: Show, record_property: Any
 ) -> None:
     admin = await asyncpg.connect(postgres_database)
-    _report(await kill_and_check(postgres_url, kills, seed, Server(admin)), kills, record_property)
+    _report(await kill_and_check(postgres_url, round, Server(admin), show), round, record_property)
     await admin.close()
 
 
-def _report(all_promises: Sequence[Promises], kills: int, record: Any) -> None:
-    turns = sum(len(promises.turns) for promises in all_promises)
-    streams = sum(len(promises.streams) for promises in all_promises)
-    left = sum(len(promises.left) for promises in all_promises)
-    repairs = sum(promises.repairs for promises in all_promises)
-    print(f"\n{kills} kills: {turns:,} acknowledged turns kept, {streams:,} cut streams recovered")
-    print(f"{left:,} turns and persons deleted, no byte left; {repairs:,} times looked for damage and repaired it")
-    record("acknowledged", turns)
-    record("cut_streams", streams)
-    record("deleted", left)
-    record("repairs", repairs)
-    assert kills == 0 or turns, "nothing was acknowledged: the test tested nothing"
+def count(promised: Iterable[Promises]) -> dict[str, int]:
+    found = list(promised)
+    return {
+        "acknowledged": sum(len(promises.turns) for promises in found),
+        "cut_streams": sum(len(promises.streams) for promises in found),
+        "deleted": sum(len(promises.left) for promises in found),
+        "repairs": sum(promises.repairs for promises in found),
+    }
+
+
+def describe(promised: Iterable[Promises]) -> str:
+    turns, streams, left, repairs = count(promised).values()
+    return (
+        f"{turns:,} acknowledged turns kept, {streams:,} cut streams recovered, {left:,} turns, notes and persons"
+        f" deleted with no byte left, {repairs:,} times looked for damage and repaired it"
+    )
+
+
+def _report(promised: Sequence[Promises], round: Round, record: Any) -> None:
+    record("kills", round.kills)
+    for name, number in count(promised).items():
+        record(name, number)
+    assert count(promised)["acknowledged"], "nothing was acknowledged: the test tested nothing"
