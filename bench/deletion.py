@@ -2,8 +2,9 @@
 
 On SQLite, and on Postgres where a server can be started.
 
-Another task of the same process and another process append a short turn every few milliseconds, first alone, then
-during the deletion. PALAVER_BENCH_FILE names an SQLite file with a conversation `big`, which is copied instead of
+Another task of the same process and another process append a short turn every few milliseconds, first alone for several
+rounds, then during the deletion. What is compared is the longest append of each, over a similar time; the longest of
+each round is printed. PALAVER_BENCH_FILE names an SQLite file with a conversation `big`, which is copied instead of
 filling a new one; PALAVER_BENCH_WAY is `forget` (the default), `reset`, `expire` or `sweep`.
 """
 
@@ -28,7 +29,9 @@ from palaver import Conversation, Store
 
 FILE, WAY = "PALAVER_BENCH_FILE", "PALAVER_BENCH_WAY"
 PAUSE = 0.01  # between two appends of a writer
-BASELINE_SECONDS = 10.0
+ROUNDS = 5  # before the deletion
+ROUND_SECONDS, SHORT_ROUND_SECONDS = 10.0, 1.0  # the second where few turns are deleted, which takes a few seconds
+MANY = 500_000  # turns
 EXTRA_MILLISECONDS = 50.0  # how much longer than before an append may take
 HIDDEN = Goal(50, at_least=False, of="value")
 
@@ -41,6 +44,11 @@ class Latencies:
 
     def between(self, start: float, end: float) -> list[float]:
         return [took for at, took in self.found if start <= at < end] or [0.0]
+
+    def longest(self, start: float, end: float, seconds: float) -> list[float]:
+        """Return the longest one of each round of so many seconds."""
+        starts = [start + seconds * n for n in range(max(1, round((end - start) / seconds)))]
+        return [max(self.between(one, min(one + seconds, end))) for one in starts]
 
 
 def spread(values: list[float]) -> str:
@@ -103,8 +111,18 @@ async def delete(store: Store, way: str) -> float:
     return hidden
 
 
-async def measured(url: str, turns: int, way: str) -> tuple[dict[str, tuple[list[float], list[float]]], float, float]:
-    """Return each writer's latencies before and during the deletion, its duration, and how long it was visible."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Each writer's latencies, when the baseline and the deletion began and when that ended."""
+
+    writers: dict[str, Latencies]
+    start: float
+    begun: float
+    end: float
+    hidden: float  # how long the conversation could be read, in milliseconds
+
+
+async def measured(url: str, turns: int, way: str) -> Run:
     async with palaver.open(url, embedder="none", worker=False) as store:
         if not (await store.conversations(limit=1)).items:
             await fill(store, turns)
@@ -115,16 +133,18 @@ async def measured(url: str, turns: int, way: str) -> tuple[dict[str, tuple[list
         here, there = Latencies(), Latencies()
         task = asyncio.create_task(keep_appending(await store.conversation("other task"), here))
         start = time.time()
-        await asyncio.sleep(BASELINE_SECONDS)
+        await asyncio.sleep(ROUNDS * round_seconds(turns))
         begun = time.time()
         hidden = await delete(store, way)
         end = time.time()
         task.cancel()
         out, _ = await other.communicate(b"")
         there.found = json.loads(out)
-    writers = {"task": here, "process": there}
-    found = {name: (one.between(start, begun), one.between(begun, end)) for name, one in writers.items()}
-    return found, end - begun, hidden
+    return Run({"task": here, "process": there}, start, begun, end, hidden)
+
+
+def round_seconds(turns: int) -> float:
+    return ROUND_SECONDS if turns >= MANY else SHORT_ROUND_SECONDS
 
 
 async def run(bench: Bench) -> list[Result]:
@@ -141,18 +161,22 @@ async def run(bench: Bench) -> list[Result]:
 
 
 async def _figures(engine: str, url: str, turns: int, way: str) -> list[Result]:
-    found, seconds, hidden = await measured(url, turns, way)
+    run = await measured(url, turns, way)
     suite = f"deletion on {engine}"
     results: list[Result] = []
-    for name, (before, during) in found.items():
+    for name, one in run.writers.items():
+        before, during = one.between(run.start, run.begun), one.between(run.begun, run.end)
         print(f"{engine}, {way}, other {name}: before {spread(before)}; during {spread(during)}", file=sys.stderr)
+        for when, start, end in (("before", run.start, run.begun), ("during", run.begun, run.end)):
+            rounds = one.longest(start, end, round_seconds(turns))
+            print(f"  longest of each round {when}: {', '.join(f'{ms:.0f}' for ms in rounds)} ms", file=sys.stderr)
         extra = max(during) - max(before)
         goal = Goal(EXTRA_MILLISECONDS, at_least=False, of="value")
         results.append(
             Figure(suite, f"longest append of another {name}, beyond its own before", extra, "ms", goal=goal)
         )
-    results.append(Figure(suite, "visible after the call", hidden, "ms", goal=HIDDEN))
-    results.append(Figure(suite, f"{way} of {turns:,} turns", seconds, "s"))
+    results.append(Figure(suite, "visible after the call", run.hidden, "ms", goal=HIDDEN))
+    results.append(Figure(suite, f"{way} of {turns:,} turns", run.end - run.begun, "s"))
     return results
 
 

@@ -1,9 +1,10 @@
 """How long one caller's large input holds up everybody else: `python -m bench.stalls [--server]`
 
 A ticker on the event loop wakes up every millisecond while an operation runs with 4.8 MB of text. The figures are the
-longest time between two ticks, and the most processor time of the loop's own thread between two ticks, which does
-not grow when other programs keep the processors busy. With `--server`, a client asks `/healthz` again and again
-while another one posts the text; the figure is the 99th percentile, next to that of an idle server.
+longest time between two ticks, and in that of processor time, which does not grow when other programs keep the
+processors busy, the most that the loop's own thread used between two ticks, and that the whole process used. The last
+says how long another thread kept the interpreter's lock, at most. With `--server`, a client asks `/healthz` again
+and again while another one posts the text; the figure is the 99th percentile, next to that of an idle server.
 """
 
 from __future__ import annotations
@@ -18,9 +19,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import httpx
+
 import palaver
 from bench.http import Failed, connect, once, palaver_server, request
 from palaver import Conversation, Store
+from palaver.interchange.jsonl import export_lines
+from palaver.server.app import create_app
+from palaver.server.settings import ServerSettings
 
 SIZE = 4_800_000
 PROSE = "The harbour lay still under a thin fog while gulls cried over the boats, and nobody spoke. "
@@ -32,26 +38,42 @@ TEXTS = {
     "lines": "\n" * (SIZE - 1) + "x",
     "Chinese": "密码" * (SIZE // 6),
 }
+# One of them, or `all`, is chosen by name: `python -m bench.stalls context all`.
+MORE_TEXTS = {
+    name: (unit * (SIZE // len(unit.encode())))
+    for name, unit in {
+        "spaces": " ", "tabs": "\t", "no-break spaces": "\u00a0", "zero width": "\u200b", "combining": "\u0301",
+        "emoji": "😀", "dots": ".", "quotes": '"', "less than": "<", "backslashes": "\\", "backticks": "`",
+        "fences": "```\n", "table": "|a|b|c|\n", "list": "- a\n", "headings": "# a\n", "quoted lines": "> a\n",
+        "brackets": "[", "JSON": '{"a":[', "control": "\x01", "stop words": "the ", "hyphens": "a-",
+        "apostrophes": "a'", "capitals": "Ab ", "sentences": "a. ", "questions": "what? ", "addresses of pages":
+        "http://a.b/", "years": "in 2019, ", "sigma": "Σ-", "Arabic": "سلام ", "Thai": "ภาษา", "Korean": "한국 ",
+        "Japanese": "ひらがな", "rules": "please always use, ", "dates": "1/2/2019 ",
+    }.items()
+}  # fmt: skip
 Operation = Callable[[Store, str], Awaitable[object]]
 
 
 class Ticker:
-    """The longest time between two ticks of the event loop, in milliseconds: on the clock, and of its own thread."""
+    """The longest time between two ticks of the event loop, in milliseconds: on the clock, and of the processor."""
 
     def __init__(self) -> None:
-        self.longest = self.busiest = 0.0
+        self.longest = self.own = self.whole = 0.0
 
     def __str__(self) -> str:
-        return f"{self.longest:.0f} ({self.busiest:.0f})"
+        return f"{self.longest:.0f} ({self.own:.0f}, {self.whole:.0f})"
 
     async def run(self) -> None:
-        last, used = time.perf_counter(), time.thread_time()
+        last = self._clocks()
         while True:
             await asyncio.sleep(0.001)
-            now, using = time.perf_counter(), time.thread_time()
-            self.longest = max(self.longest, (now - last) * 1000)
-            self.busiest = max(self.busiest, (using - used) * 1000)
-            last, used = now, using
+            now = self._clocks()
+            passed = [(one - other) * 1000 for one, other in zip(now, last, strict=True)]
+            self.longest, self.own, self.whole = map(max, (self.longest, self.own, self.whole), passed)
+            last = now
+
+    def _clocks(self) -> tuple[float, float, float]:
+        return time.perf_counter(), time.thread_time(), time.process_time()
 
 
 @asynccontextmanager
@@ -148,6 +170,20 @@ async def edit(store: Store, text: str) -> None:
     await talk.append("user", text, replaces=turn)
 
 
+async def recall(store: Store, text: str) -> None:
+    talk = await store.conversation()
+    await talk.append("user", text)
+    await talk.recall("What did we say about the harbour?")
+    await talk.recall(text)
+
+
+async def export(store: Store, text: str) -> None:
+    talk = await store.conversation()
+    await talk.append("user", text)
+    async for _ in export_lines(talk):
+        pass
+
+
 async def history(store: Store, text: str) -> None:
     talk = await store.conversation()
     await talk.append("user", text)
@@ -167,6 +203,8 @@ OPERATIONS: tuple[Operation, ...] = (
     history,
     context,
     search,
+    recall,
+    export,
     remember,
     file_text,
     background,
@@ -174,16 +212,22 @@ OPERATIONS: tuple[Operation, ...] = (
 
 
 async def measure_loop(chosen: list[str]) -> None:
-    names = list(TEXTS)
-    print("| longest pause of the event loop, ms (of processor time) |", " | ".join(names), "|")
+    everything = TEXTS | MORE_TEXTS
+    names = list(everything) if "all" in chosen else [one for one in everything if one in chosen] or list(TEXTS)
+    operations = [one for one in OPERATIONS if one.__name__ in chosen]
+    requests = [one for one in REQUESTS if one in chosen]
+    if not operations and not requests:
+        operations, requests = list(OPERATIONS), list(REQUESTS)
+    print("| longest pause of the event loop, ms (processor time: own thread, process) |", " | ".join(names), "|")
     async with ticking() as idle:
         await asyncio.sleep(0.5)
     print(f"| idle | {idle} |")
-    for operation in OPERATIONS:
-        if chosen and operation.__name__ not in chosen:
-            continue
-        row = [str(await _one(operation, TEXTS[name])) for name in names]
+    for operation in operations:
+        row = [str(await _one(operation, everything[name])) for name in names]
         print(f"| {operation.__name__.replace('_', ' ')} |", " | ".join(row), "|", flush=True)
+    for one in requests:
+        row = [str(await _one_request(one, everything[name])) for name in names]
+        print(f"| {one} |", " | ".join(row), "|", flush=True)
 
 
 async def _warm_up(store: Store) -> None:
@@ -206,6 +250,39 @@ async def _one(operation: Operation, text: str) -> Ticker:
                     await operation(store, text)
                 except palaver.PalaverError as problem:
                     print(type(problem).__name__, end=" ")
+            return ticker
+
+
+# ---- requests to an application in this process --------------------------------------------------------------------
+
+
+def _asked(text: str) -> dict[str, Any]:
+    return {"model": "offline", "messages": [{"role": "user", "content": text}]}
+
+
+REQUESTS: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {
+    "chat": ("/v1/chat/completions", _asked),
+    "responses": ("/v1/responses", lambda text: {"model": "offline", "input": text}),
+    "messages": ("/v1/messages", lambda text: {**_asked(text), "max_tokens": 100}),
+}
+HEADERS = {"Content-Type": "application/json"}
+
+
+async def _one_request(name: str, text: str) -> Ticker:
+    path, make_body = REQUESTS[name]
+    with TemporaryDirectory() as folder:
+        app = create_app(ServerSettings(url=f"sqlite:///{folder}/a.db", model="offline", embedder="none"))
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=HEADERS) as client,
+        ):
+            small, large = (json.dumps(make_body(one)).encode() for one in ("Some words to warm up.", text))
+            await client.post(path, content=small)
+            async with ticking() as ticker:
+                reply = await client.post(path, content=large)
+            if reply.status_code >= 300:
+                print(reply.status_code, reply.content[:100], end=" ")
             return ticker
 
 
