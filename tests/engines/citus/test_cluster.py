@@ -201,6 +201,23 @@ def test_doctor_says_over_how_many_nodes(cluster: Cluster, citus_url: str) -> No
         assert f"distributed over {len(cluster.nodes)} nodes" in told
 
 
+async def set_on_node(cluster: Cluster, setting: str) -> None:
+    """Change a setting of the database on one node only."""
+    only_here = "SET citus.enable_ddl_propagation = off"
+    await postgres_server.execute(cluster.nodes[0], only_here, f"ALTER DATABASE {cluster.name} SET {setting}")
+
+
+async def test_doctor_warns_about_commits_that_a_move_would_lose(cluster: Cluster, citus_url: str) -> None:
+    await set_on_node(cluster, "synchronous_commit = off")
+    try:
+        warned = await asyncio.to_thread(run, "doctor", "--db", citus_url)
+    finally:
+        await set_on_node(cluster, "synchronous_commit = on")
+    assert "loses acknowledged turns" in " ".join(warned.stdout.split())
+    quiet = await asyncio.to_thread(run, "doctor", "--db", citus_url)
+    assert "synchronous_commit" not in quiet.stdout
+
+
 def test_distributing_again_changes_nothing(cluster: Cluster) -> None:
     again = run("migrate", "--distribute", "citus", "--db", cluster.url)
     assert "with distribution" in again.stdout

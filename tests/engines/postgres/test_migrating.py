@@ -213,6 +213,13 @@ def test_a_lost_prepared_statement_names_the_option_for_a_pooler() -> None:
         assert "?pgbouncer=true" in str(error_for(sqlstate, "prepared statement does not exist"))
 
 
+def test_a_shard_that_moved_is_a_reason_to_retry() -> None:
+    """Citus stops the function on the old node by an internal error; nothing was written."""
+    found = error_for("XX000", "cannot execute a distributed query from a query on a shard")
+    assert isinstance(found, EngineUnavailable)
+    assert not isinstance(error_for("XX000", "could not find valid entry for shard 102008"), EngineUnavailable)
+
+
 # ---- administrators and backups --------------------------------------------------------------------------------------
 
 

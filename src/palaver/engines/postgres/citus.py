@@ -57,13 +57,25 @@ async def count_nodes(connection: asyncpg.Connection[asyncpg.Record]) -> int:
     return int(await connection.fetchval(sql))
 
 
+async def count_asynchronous_nodes(connection: asyncpg.Connection[asyncpg.Record]) -> int:
+    """Return how many nodes acknowledge commits before they are written, for this login.
+
+    When Citus moves a shard, it waits for the log as far as it is written, and loses the commits after that.
+    """
+    sql = "SELECT count(*) FROM run_command_on_workers('SHOW synchronous_commit') WHERE result = 'off'"
+    return int(await connection.fetchval(sql))
+
+
 async def describe(connection: asyncpg.Connection[asyncpg.Record]) -> str | None:
     """Say whether the tables are distributed, and over how many nodes. None without the extension."""
     if not await has_extension(connection):
         return None
     if not await is_distributed(connection):
         return "Citus, not distributed: palaver migrate --distribute citus"
-    return f"Citus, distributed over {await count_nodes(connection)} nodes"
+    found = f"Citus, distributed over {await count_nodes(connection)} nodes"
+    if await count_asynchronous_nodes(connection):
+        found += ", with synchronous_commit = off on a node: moving shards under writes loses acknowledged turns"
+    return found
 
 
 async def distribute(

@@ -67,15 +67,19 @@ UNAVAILABLE = {
     "53300": "the database has no free connection",
     "53200": "the database is out of memory",
 }
+# Citus says so when the shard of a tenant was moved to another node while a function ran on the old one.
+SHARD_MOVED = "cannot execute a distributed query from a query on a shard"
 
 
 def error_for(sqlstate: str | None, message: str) -> PalaverError:
-    """Return the error for a SQLSTATE. The message is used only when one of our own functions wrote it."""
+    """Return the error for a SQLSTATE. The message is shown only when one of our own functions wrote it."""
     if sqlstate in OWN_ERRORS:
         return OWN_ERRORS[sqlstate](*from_json(message))
     state = f"SQLSTATE {sqlstate}"
     if sqlstate in UNAVAILABLE:
         return _with_sqlstate(EngineUnavailable(f"{UNAVAILABLE[sqlstate]} ({state})"), sqlstate)
+    if sqlstate == "XX000" and message.startswith(SHARD_MOVED):
+        return _with_sqlstate(EngineUnavailable(f"the tenant was moved to another node ({state})"), sqlstate)
     if sqlstate and sqlstate.startswith("08"):
         return _with_sqlstate(EngineUnavailable(f"the connection to the database was lost ({state})"), sqlstate)
     if sqlstate == "25006":
