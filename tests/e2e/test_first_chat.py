@@ -83,6 +83,8 @@ def test_a_sample_conversation_shows_memory_recall_and_the_prompt(offline: App) 
     tab.button("Memory").click()
     panel = tab.page.get_by_role("complementary", name="Memory")
     expect(panel).to_contain_text("Cook simple dinners on weekdays")
+    panel.get_by_role("tab", name="Facts").click()
+    expect(panel).to_contain_text("is allergic to")
 
 
 def test_a_model_is_connected_in_the_settings(offline: App, provider: LoopbackProvider) -> None:

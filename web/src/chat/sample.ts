@@ -19,7 +19,7 @@ export const QUESTION = "How many people do I cook for?";
 
 /** Returns the id of the conversation. */
 export async function createSample(): Promise<string> {
-  const info = await createConversation({ title: "Sample: dinner for two", settings: { context: { token_budget: BUDGET } } });
+  const info = await createConversation({ title: "Sample: dinner for two", settings: { context: { token_budget: BUDGET }, facts: true } });
   const turns = SAID.flatMap(([question, answer]) => [{ role: "user", content: question }, { role: "assistant", content: answer }]);
   await appendTurns(info.id, turns);
   await addNote(info.id, "goals", "Cook simple dinners on weekdays");

@@ -75,7 +75,7 @@ function Extraction({ conversation, onChange }: { conversation: string; onChange
   };
   const once = async () => {
     const found = await extractFacts(conversation);
-    return found.length === 0 ? "No new facts found." : found.length === 1 ? "One new fact." : `${found.length} new facts.`;
+    return found.length === 0 ? "No new facts in the messages since the last summary." : found.length === 1 ? "One new fact." : `${found.length} new facts.`;
   };
   const always = async () => {
     current.patch({ info: await updateConversation(conversation, { settings: { ...info!.settings, facts: true } }) });
