@@ -27,7 +27,7 @@ async def archive(
         list[str] | None, typer.Argument(metavar="CONVERSATION", help="Ids or keys; without one, all of them.")
     ] = None,
 ) -> None:
-    """Move old events and requests to models into a file. Turns stay.
+    """Move old events and old requests to models into a file. Turns stay.
 
     Logs of deleted conversations stay in the database. They hold no content, and prove what was deleted.
 

@@ -87,7 +87,7 @@ async def attachment(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it; - is stdout.")] = None,
     text: Annotated[bool, typer.Option("--text", "-t", help="Print its text instead of its bytes.")] = False,
 ) -> None:
-    """Get a file back, or what it says. Nothing that is there is overwritten.
+    """Save a file of a conversation, or print its text. Existing files are not overwritten.
 
     Examples:
 

@@ -40,7 +40,7 @@ async def audit(
     since: Annotated[str | None, typer.Option(metavar="TIME", help="From this time on (ISO 8601).")] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Before this time (ISO 8601).")] = None,
 ) -> None:
-    """Print the log: who did what, when. It outlives the conversation; then give the id.
+    """Print the log: who did what, when. It stays when the conversation is deleted; then name it by its id.
 
     `anchor` in place of a conversation prints the end of every log, to be kept elsewhere: with such a list one
     can show later that a log was cut short or rewritten. With PALAVER_AUDIT_KEY each line is signed.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from palaver.conversations.store import Store
     from palaver.model import ErasureReceipt
 
-group = typer.Typer(no_args_is_help=True, help="Persons who were erased: list, export, import, verify a receipt.")
+group = typer.Typer(no_args_is_help=True, help="People who were erased: list, export, import, verify a receipt.")
 app.add_typer(group, name="erasures", rich_help_panel="Maintenance")
 
 File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False)]

@@ -42,7 +42,7 @@ async def migrate(
         str | None, typer.Option(metavar="citus", help="Spread the tables over a Citus cluster, by tenant.")
     ] = None,
 ) -> None:
-    """Bring the database up to date; make it when it is not there. Safe to run twice, and from two places.
+    """Bring the database up to date, or create it. Safe to run twice, and from two places.
 
     On Postgres the address must be that of a role that may create schemas and roles; the application needs less.
     With --sql, --compat and --distribute print their own part only.

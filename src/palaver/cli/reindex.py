@@ -28,7 +28,7 @@ async def reindex(
         str, typer.Option(help="Embedder: local, minilm, openai:MODEL, or none, which removes all vectors.")
     ] = "local",
 ) -> None:
-    """Make the text index again from the turns, and give everything its vector by this embedder. Drop other vectors.
+    """Rebuild the text index from the turns, embed everything with this embedder, and drop other vectors.
 
     Vectors that are there stay. Recall goes by words until it is done. The choice is not stored: applications say
     it when they open the database, and use the local embedder where it is installed.

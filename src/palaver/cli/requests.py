@@ -28,7 +28,7 @@ async def requests(
     body: Annotated[bool, typer.Option("--body", help="Print the last one's body, as it was sent.")] = False,
     why: Annotated[bool, typer.Option("--why", help="Explain the last one's prompt.")] = False,
 ) -> None:
-    """List the calls of models in a conversation: who was asked, what it cost, what came back, what was tried again.
+    """List the requests to models in a conversation: the model, the cost, the result, and retries.
 
     Bodies hold what was sent, secrets redacted; they go when what they hold is forgotten.
 

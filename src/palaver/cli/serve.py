@@ -44,7 +44,7 @@ async def serve(
     log_format: LogFormat = None,
     open: Open = False,
 ) -> None:
-    """Serve the web app and the API. On loopback it needs no key; elsewhere it refuses to start without.
+    """Serve the web app and the API. On loopback it needs no key; elsewhere it refuses to start without authentication.
 
     Every setting can also be given as PALAVER_… in the environment, or in a file (--config).
 

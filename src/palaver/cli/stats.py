@@ -19,7 +19,7 @@ PANEL = "Maintenance"
 
 @command("stats", PANEL)
 async def stats(call: Call) -> None:
-    """Count what is stored, say how large the file is, and what memory work waits or was put aside.
+    """Count what is stored, and show the size of the file and the background jobs that wait or have failed.
 
     Example:
 

@@ -33,7 +33,7 @@ async def tail(
     after: After = 0,
     once: Annotated[bool, typer.Option("--once", help="Print what is there, and stop.")] = False,
 ) -> None:
-    """Follow a conversation live: every event with its text, also while a turn is being written.
+    """Follow a conversation live: every event with its text, even while a turn is being written.
 
     Nothing is missed and nothing comes twice: to continue later, pass the last number to --after. Ctrl-C ends it.
 
