@@ -1,8 +1,9 @@
 """Marks of quoted text, so that what a turn says imitates neither a speaker, a date, a block nor its end. Pure.
 
-In a quoted block, only our own lines begin in the first column: tags, dates, speakers, labels. A turn's lines after
-its first are indented by one space; one that looks like a line of ours also gets a `>`. The space is the cheapest mark:
-most words with a space before them are one token, as they are without it. Empty lines have no mark: they say nothing.
+In a quoted block, only our own lines begin in the first column: tags, dates, speakers (or a `+` for the one above),
+labels. A turn's lines after its first are indented by one space; one that looks like a line of ours also gets a `>`.
+The space is the cheapest mark: most words with a space before them are one token, as they are without it. Empty lines
+have no mark: they say nothing.
 
 Messages of the live thread are marked only where they imitate something: their role already says who speaks.
 """

@@ -200,6 +200,8 @@ class _Reader:
         if _LABEL.match(seen):
             self.is_label = True
             return False
+        if self.block.startswith("recalled") and line.startswith("+"):  # the next turn of the same speaker
+            self.is_label = False
         if self.block or self.names_speak:
             self._read_head(seen)
         return False

@@ -151,7 +151,7 @@ def test_a_question_about_the_past_prefers_turns_that_report_it() -> None:
 
 def test_a_question_for_several_things_prefers_turns_with_the_words_of_the_best() -> None:
     texts = [f"The novel number {n} is by an author from Norway." for n in range(3)]
-    texts += [f"Have a nice evening, neighbour number {n} of mine!" for n in range(20)]
+    texts += [f"Have a nice evening, neighbour number {n} of mine!" for n in range(30)]
     texts.append("And then a novel by another author.")
     assert texts[-1] in order_of(texts, QuoteHints(collects=True))
     assert texts[-1] not in order_of(texts, QuoteHints())

@@ -8,6 +8,7 @@ from dataclasses import replace
 from palaver.context.costs import Entry
 from palaver.context.inputs import Material
 from palaver.context.options import Options
+from palaver.context.pack.budget import few_turns_share
 from palaver.context.pack.files import pack_files
 from palaver.context.pack.filters import split_usable
 from palaver.context.pack.ledger import Ledger, PackInputs, turns_block, unit_omission
@@ -68,22 +69,28 @@ def add_answer(inputs: PackInputs, ledger: Ledger, rounds: Sequence[Unit]) -> tu
     complete answer takes no more than recent turns do.
     """
     is_running = bool(rounds) and rounds[-1].is_tool_round
-    share = ROUNDS_SHARE if is_running else min(ANSWER_SHARE, inputs.options.policy.recent)
+    cap = int(ledger.left * ROUNDS_SHARE) if is_running else _complete_answer_share(inputs, ledger)
     usable, unusable = split_usable(inputs.options, rounds)
-    entries, omitted = _newest_that_fit(inputs, ledger.left, usable, share, is_running=is_running)
+    entries, omitted = _newest_that_fit(inputs, ledger.left, usable, cap, is_running=is_running)
     did_not_fit = [unit_omission("an earlier step of the answer that did not fit", unit) for unit in omitted]
     ledger = ledger.omit([*unusable, *did_not_fit])
     reason = "the answer so far: tool calls with their results" if is_running else "what was answered to it"
     return entries, ledger.add_entries(entries, "rounds", reason)
 
 
+def _complete_answer_share(inputs: PackInputs, ledger: Ledger) -> int:
+    if inputs.options.policy.recall_first:
+        return min(ledger.left, few_turns_share(inputs))
+    return int(ledger.left * min(ANSWER_SHARE, inputs.options.policy.recent))
+
+
 def _newest_that_fit(
-    inputs: PackInputs, left: int, rounds: Sequence[Unit], share: float, *, is_running: bool
+    inputs: PackInputs, left: int, rounds: Sequence[Unit], cap: int, *, is_running: bool
 ) -> tuple[list[Entry], list[Unit]]:
     """Return the entries that are in, oldest first, and the units that are not, newest first."""
     entries: list[Entry] = []
     omitted: list[Unit] = []
-    cap, used = int(left * share), 0
+    used = 0
     for unit in reversed(rounds):
         cost = inputs.costs.unit(unit)
         room = (left if is_running and not entries else cap) - used

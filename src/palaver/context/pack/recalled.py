@@ -26,6 +26,7 @@ SEPARATOR = 2  # tokens between the block and the message
 COMPARED = 60  # of the best turns are compared with each other, for repeated and replaced statements
 REPLACED_AMONG, MOST_REPLACED = 15, 3  # statements of the best turns that may be marked as replaced, and how many
 TRIES = 4  # to make parts of a turn fit
+FILLS = 5  # tries to fill the room
 
 # Shares of the room for recall. A turn that costs more than the first is quoted in part, for the second.
 WHOLE, WHOLE_FADES, PART = 0.3, 9, 0.08
@@ -102,26 +103,56 @@ def _that_fit(inputs: PackInputs, ledger: Ledger, wanted: Sequence[RecalledTurn]
     )
     if wanted[0].spans is not None:
         return _drop_last([forms.form(index) for index in range(len(wanted))], inputs, cap)
-    candidates = [Candidate(one.turn.created.date(), one.standing) for one in wanted]
-    most = inputs.options.recall_k
-    picked = pick(
-        candidates,
-        forms.cost,
-        cap - inputs.count(recalled_block([])) - SEPARATOR,
-        standing_room=inputs.budget // STANDING_SHARE,
-        most=most,
-        shorten=forms.shorten,
-    )
-    # Lines are counted one by one above. Joined, they cost a little less as a rule, which is used for more of them.
-    spare = cap - forms.cost_together(picked)
-    rest = [index for index in range(len(wanted)) if index not in set(picked)]
-    if spare > SMALLEST and rest and (most is None or len(picked) < most):
-        few = None if most is None else most - len(picked)
-        more = pick(
-            [candidates[index] for index in rest], lambda n: forms.cost(rest[n]), spare, standing_room=0, most=few
-        )
-        picked += [rest[n] for n in more]
+    picked = _pick_exactly(inputs, forms, cap)
     return _drop_last(forms.complete(picked, cap - forms.cost_together(picked)), inputs, cap)
+
+
+def _pick_exactly(inputs: PackInputs, forms: _Forms, cap: int) -> list[int]:
+    """Choose the turns whose block costs at most `cap`, as a whole.
+
+    Turns are counted one by one. Joined they cost less: a speaker is named once, and some line ends are not tokens of
+    their own. So they are chosen again with more room, and at last small ones are added.
+    """
+    candidates = [Candidate(one.turn.created.date(), one.standing) for one in forms.wanted]
+    most, standing_room = inputs.options.recall_k, inputs.budget // STANDING_SHARE
+    room, too_much = cap - inputs.count(recalled_block([])) - SEPARATOR, 0
+    best: _Picked | None = None
+    for _ in range(FILLS):
+        forms.shortened.clear()
+        turns = pick(candidates, forms.cost, room, standing_room=standing_room, most=most, shorten=forms.shorten)
+        found = _Picked(turns, dict(forms.shortened), room, cap - forms.cost_together(turns))
+        if found.left >= 0 or best is None:
+            best = found
+        if found.left < 0:
+            too_much = room
+        if best.left <= SMALLEST or len(best.turns) in (len(candidates), most):
+            break
+        room = (best.room + too_much) // 2 if too_much else best.room * cap // (cap - best.left)
+    forms.shortened.clear()
+    forms.shortened.update(best.shortened if best else {})
+    picked, left = (best.turns, best.left) if best else ([], 0)
+    return picked + _pick_small(forms, candidates, picked, left, most)
+
+
+class _Picked(NamedTuple):
+    """The turns that were chosen for this room, those in part among them, and what their block leaves of the cap."""
+
+    turns: list[int]
+    shortened: dict[int, _Form]
+    room: int
+    left: int
+
+
+def _pick_small(
+    forms: _Forms, candidates: Sequence[Candidate], picked: Sequence[int], spare: int, most: int | None
+) -> list[int]:
+    """Choose turns that still fit into what the others leave."""
+    rest = [index for index in range(len(candidates)) if index not in set(picked)]
+    few = None if most is None else most - len(picked)
+    if spare <= SMALLEST or not rest or few == 0:
+        return []
+    more = pick([candidates[index] for index in rest], lambda n: forms.cost(rest[n]), spare, standing_room=0, most=few)
+    return [rest[n] for n in more]
 
 
 def _look_again(inputs: PackInputs, wanted: Sequence[RecalledTurn]) -> list[RecalledTurn]:
@@ -198,6 +229,7 @@ class _Forms:
     replaced: Mapping[str, datetime] = field(default_factory=dict)  # when a later turn replaced one, by its id
     replacing: frozenset[str] = frozenset()  # ids of those later turns
     made: dict[int, _Form] = field(default_factory=dict)
+    shortened: dict[int, _Form] = field(default_factory=dict)  # those that `shorten` made
 
     def cost(self, index: int) -> int:
         return self.form(index).cost
@@ -207,6 +239,8 @@ class _Forms:
         return self.inputs.count(recalled_block([self.form(index).quotation for index in picked])) + SEPARATOR
 
     def form(self, index: int) -> _Form:
+        if index in self.shortened:
+            return self.shortened[index]
         if index not in self.made:
             self.made[index] = self._make(index)
         return self.made[index]
@@ -227,7 +261,7 @@ class _Forms:
         part = self._in_part(index, self._whole(index), limit)
         if part.cost > limit:
             return None
-        self.made[index] = part
+        self.shortened[index] = part
         return part.cost
 
     def _name(self, index: int) -> str | None:
