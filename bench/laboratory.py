@@ -20,7 +20,7 @@ from palaver.models.offline.embedder import RECALL_MINILM
 from palaver.models.tokens import BpeCounter
 from palaver.recall.query import Query, parse
 from palaver.recall.relevance import Alikeness, estimate
-from palaver.recall.scoring import DEFAULT, Lexical, Scores, Weights, aim, rank, score, widen
+from palaver.recall.scoring import ALONE, DEFAULT, Lexical, Scores, Weights, aim, rank, score, widen
 from palaver.recall.terms import passages, segments
 from palaver.recall.turn_arrays import Profile, Row
 from palaver.recall.vectors import measure_alikeness
@@ -176,7 +176,7 @@ class Fused(System):
         return Scores(sum((1 / (RRF_CONSTANT + place) for place in places), np.zeros(1)).astype(np.float32))
 
 
-_PLAIN = Weights(dense=0, date=0, neighbour=0, session=0, speaker=0, length=0, standing=0, assistant=0, opening=0)
+_PLAIN = replace(ALONE, dense=0, date=0, session=0, speaker=0, length=0, standing=0, assistant=0, opening=0)
 OURS = System()
 BM25 = System(_PLAIN, dense=False, real_tf=True, header_per_turn=True)
 LAST = Last(header_per_turn=True)
@@ -188,7 +188,8 @@ VARIANTS: Mapping[str, System] = {
     "names kept in the dense query": System(change=lambda query: replace(query, dense_text=query.text)),
     "no common ground taken away": System(replace(DEFAULT, common=0)),
     "no speaker": System(replace(DEFAULT, speaker=0)),
-    "no neighbours": System(replace(DEFAULT, neighbour=0)),
+    "no neighbours": System(ALONE),
+    "no second neighbours": System(replace(DEFAULT, second_neighbour=0)),
     "no session": System(replace(DEFAULT, session=0)),
     "no date": System(replace(DEFAULT, date=0)),
     "no assistant penalty": System(replace(DEFAULT, assistant=0)),

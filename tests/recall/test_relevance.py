@@ -47,7 +47,8 @@ def test_a_near_turn_is_relevant_and_a_far_one_is_not() -> None:
     far = relevance(turns, "Where does my sibling live now?", near(0.15))
     assert close[0] > 0.5 > FLOOR > far[0]
     assert close.argmax() == far.argmax() == 0
-    assert close[2:].max() < FLOOR <= close[1], "the one beside it may belong to it, the others are as far as any"
+    assert FLOOR <= close[2] < close[1], "the next one, and the next of the same person, may belong to it"
+    assert close[3:].max() < FLOOR, "the others are as far as any"
     assert 0 <= far.min() <= close.max() <= 1
 
 

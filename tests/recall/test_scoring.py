@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.recall.query import parse
-from palaver.recall.ranking import Ranking
+from palaver.recall.ranking import Filter, Ranking
 from palaver.recall.scoring import DEFAULT, Lexical, Scores, Weights, aim, rank, score
 from palaver.recall.sessions import HOUR
 from palaver.recall.terms import passages
@@ -109,6 +109,35 @@ def test_a_date_the_speaker_and_the_neighbours_each_help() -> None:
     assert near[0] == near[2] > near[3]
     apart = scored(people("alpha", "pottery"), "pottery", pause=HOUR)
     assert apart.named["session"][1] > apart.named["session"][0]
+
+
+def test_the_same_persons_next_turn_helps_where_something_is_asked() -> None:
+    turns = people("alpha", "pottery", "beta", "gamma", "delta")
+    asked = scored(turns, "pottery?").named["neighbour"]
+    assert asked[0] == asked[2] > asked[3] > asked[4]
+    remark = scored(turns, "pottery").named["neighbour"]
+    assert remark[0] == remark[2] > remark[3] == remark[4]
+    overview = scored(turns, "Can you summarise the pottery?").named["neighbour"]
+    assert overview.tolist() == [0] * 5
+
+
+@pytest.mark.parametrize(("length", "helps"), [(10, True), (100, False)])
+def test_another_request_to_an_assistant_that_writes_at_length_does_not_help(length: int, helps: bool) -> None:
+    chat = [("assistant" if i % 2 else "user", "", "pottery" if i == 2 else f"word{i}") for i in range(60)]
+    about = Profile.build(
+        Row(i, 0, i, JULY + i, length if i % 2 else 10, role, actor, 0, True) for i, (role, actor, _) in enumerate(chat)
+    )
+    query = parse("pottery?", about.actors, NOW)
+    near = score(about, query, lexical(chat, query.stems), None).named["neighbour"]
+    assert near[3] > near[4] >= near[10]
+    assert (near[4] - near[10] > 0.02) == helps
+
+
+@pytest.mark.parametrize("text", ["pottery", "pottery?"])
+def test_items_of_a_list_have_no_neighbours(text: str) -> None:
+    weights = Filter(unrelated=True).weights
+    scores = scored(people("alpha", "pottery", "beta"), text, weights=weights)
+    assert scores.named["neighbour"].tolist() == [0] * 3
 
 
 def test_an_assistant_stands_back_unless_asked_for() -> None:

@@ -38,8 +38,7 @@ def narrow(profile: Profile, query: Query, lexical: Lexical, near: Nearness, out
     """Choose the turns to score; none of those `outside` the bounds counts as near."""
     typical = np.arange(0, len(profile), max(1, len(profile) // SAMPLE))
     best = _candidates(profile, query, lexical, near, outside)
-    beside = np.concatenate((profile.before[best], profile.after[best]))
-    indices = np.unique(np.concatenate((best, beside[beside >= 0], typical)))
+    indices = np.unique(np.concatenate((best, _beside(profile, best, query), typical)))
     places = np.full(len(profile) + 1, -1)  # index -1 means no neighbour, and is the last element
     places[indices] = np.arange(len(indices))
     sample = np.zeros(len(indices), bool)
@@ -51,6 +50,16 @@ def narrow(profile: Profile, query: Query, lexical: Lexical, near: Nearness, out
         sample,
         indices,
     )
+
+
+def _beside(profile: Profile, best: Indices, query: Query) -> Indices:
+    """Return the neighbours of these turns, and their second neighbours where those count."""
+    before, after = profile.before[best], profile.after[best]
+    found = [before[before >= 0], after[after >= 0]]
+    if query.is_question:
+        found += [profile.before[found[0]], profile.after[found[1]]]
+    beside = np.concatenate(found)
+    return beside[beside >= 0]
 
 
 def _candidates(profile: Profile, query: Query, lexical: Lexical, near: Nearness, outside: Flags | None) -> Indices:

@@ -11,7 +11,19 @@ import numpy as np
 from palaver.model import Fact
 from palaver.recall.query import Query
 from palaver.recall.relevance import Alikeness, estimate, estimate_single
-from palaver.recall.scoring import DEFAULT, Hits, Indices, Lexical, Scores, Weights, idf, rank, scale_cosines, score
+from palaver.recall.scoring import (
+    ALONE,
+    DEFAULT,
+    Hits,
+    Indices,
+    Lexical,
+    Scores,
+    Weights,
+    idf,
+    rank,
+    scale_cosines,
+    score,
+)
 from palaver.recall.sessions import Flags
 from palaver.recall.terms import terms
 from palaver.recall.turn_arrays import IndexedProfile, Profile
@@ -70,7 +82,7 @@ class Filter:
 
     @property
     def weights(self) -> Weights:
-        return replace(DEFAULT, neighbour=0.0, session=0.0, opening=0.0) if self.unrelated else DEFAULT
+        return replace(ALONE, session=0.0, opening=0.0) if self.unrelated else DEFAULT
 
     def hide_question(self, profile: Profile) -> Profile:
         """Return the profile without the question's own turn."""

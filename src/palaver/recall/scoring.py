@@ -36,7 +36,8 @@ class Weights:
     lexical: float = 1.0
     dense: float = 1.0
     date: float = 0.3
-    neighbour: float = 0.3
+    neighbour: float = 0.3  # the better of the turns before and after
+    second_neighbour: float = 0.1  # the better of the turns before and after those, where something is asked
     session: float = 0.2
     speaker: float = 0.25
     length: float = 0.05  # per doubling beyond `ordinary` tokens
@@ -58,6 +59,7 @@ class Weights:
 
 
 DEFAULT = Weights()
+ALONE = replace(DEFAULT, neighbour=0.0, second_neighbour=0.0)  # the turns around a turn do not count
 
 
 @dataclass(slots=True)
@@ -152,7 +154,7 @@ def _score_context(profile: Profile, query: Query, relevance: Floats, w: Weights
     """
     none = np.zeros(len(profile), np.float32)
     return {
-        "neighbour": none if query.overview else w.neighbour * _best_neighbour(profile, relevance),
+        "neighbour": none if query.overview else _score_neighbours(profile, query, relevance, w),
         "session": none if query.overview else w.session * _best_in_session(profile, relevance),
         "opening": w.opening * _openings(profile, w.openings) if query.overview else none,
         "speaker": w.speaker * np.isin(profile.actor, list(query.named)) if query.named else none,
@@ -256,12 +258,22 @@ def scale_cosines(
 # ---- neighbours ----------------------------------------------------------------------------------------------------
 
 
-def _best_neighbour(profile: Profile, relevance: Floats) -> Floats:
+def _score_neighbours(profile: Profile, query: Query, relevance: Floats, w: Weights) -> Floats:
+    """Score a turn for the better of the turns around it, and where something is asked, of the turns around those.
+
+    Where two people talk in turns, the second neighbours are the same person's, often about the same thing. To an
+    assistant that writes at length, they are another request.
+    """
     floor = relevance[profile.searchable].min(initial=0.0)
     # Index -1 means no neighbour, and is the last element. A hidden turn counts as none.
     padded = np.append(np.where(profile.searchable, relevance, floor), floor).astype(np.float32)
     best: Floats = np.maximum(padded[profile.before], padded[profile.after])
-    return best
+    if not query.is_question:
+        return w.neighbour * best
+    before, after = np.append(profile.before, -1), np.append(profile.after, -1)
+    second: Floats = np.maximum(padded[before[profile.before]], padded[after[profile.after]])
+    weight = w.second_neighbour * (1 - _stands_back(profile, query) if profile.has_assistant else 1)
+    return w.neighbour * best + weight * second
 
 
 def _best_in_session(profile: Profile, relevance: Floats) -> Floats:
