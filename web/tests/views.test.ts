@@ -231,5 +231,7 @@ describe("the rest", () => {
     expect(text).toContain("used `look`");
     expect(fileName("../../etc/passwd\0")).toBe("etcpasswd");
     expect(fileName("…")).toBe("conversation");
+    expect(fileName("Make me a plan for a small web service with two options, please")).toBe("Make me a plan for a small web service with two options");
+    expect(fileName("x".repeat(99))).toBe("x".repeat(60));
   });
 });

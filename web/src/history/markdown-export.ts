@@ -5,6 +5,8 @@ import { momentOf } from "../state/dates";
 import { textOf } from "../state/text";
 import { titleOf } from "../state/titles";
 
+const LONGEST_NAME = 60; // characters
+
 export function markdownOf(info: Conversation, turns: Turn[]): string {
   const parts = turns.filter((turn) => turn.role !== "tool").map((turn) => {
     const calls = turn.tool_calls.map((call) => `> used \`${call.name}\` ${JSON.stringify(call.arguments)}`);
@@ -15,4 +17,8 @@ export function markdownOf(info: Conversation, turns: Turn[]): string {
   return `# ${titleOf(info)}\n\n${parts.join("\n\n")}\n`;
 }
 
-export const fileName = (title: string) => title.replace(/[^\p{L}\p{N} _-]+/gu, "").trim().slice(0, 60) || "conversation";
+/** Letters, digits, spaces, _ and - of the title, as far as whole words fit. */
+export function fileName(title: string): string {
+  const name = title.replace(/[^\p{L}\p{N} _-]+/gu, "").trim();
+  return (name.length > LONGEST_NAME ? name.slice(0, LONGEST_NAME + 1).replace(/ +[^ ]*$/, "").slice(0, LONGEST_NAME) : name) || "conversation";
+}
