@@ -93,6 +93,15 @@ ASKED: dict[str, tuple[dict[str, Any], set[str]]] = {
 }
 
 
+async def known_stamp(explained: Explained) -> list[int]:
+    """Return the stamp of the turn arrays of the conversation, as a caller has it who knows all of its turns."""
+    who = RpcClient(None, palaver.conversations.open_options.SystemClock()).scope_params(explained.scope)  # type: ignore[arg-type]
+    async with explained.connection.transaction():
+        asked = "SELECT stamp FROM palaver_api.profile(who => $1, known => NULL, conversation => $2)"
+        stamp: list[int] = await explained.connection.fetchval(asked, who, explained.talk.id)
+    return stamp
+
+
 @pytest.mark.parametrize("function", ASKED)
 async def test_a_hot_query_uses_its_index(explained: Explained, function: str) -> None:
     args, indexes = ASKED[function]
@@ -104,10 +113,7 @@ async def test_a_hot_query_uses_its_index(explained: Explained, function: str) -
 
 async def test_a_profile_that_is_known_is_brought_up_to_date_by_its_newest_turns(explained: Explained) -> None:
     """Turns that others have written since are not read."""
-    who = RpcClient(None, palaver.conversations.open_options.SystemClock()).scope_params(explained.scope)  # type: ignore[arg-type]
-    async with explained.connection.transaction():
-        asked = "SELECT stamp FROM palaver_api.profile(who => $1, known => NULL, conversation => $2)"
-        stamp = await explained.connection.fetchval(asked, who, explained.talk.id)
+    stamp = await known_stamp(explained)
     plans = await explained.call("profile", conversation=explained.talk.id, known=stamp)
     assert NEVER.findall(plans) == []
     assert {"conversations_by_id", "turns_by_seq"} <= set(USED.findall(plans)), plans
@@ -118,7 +124,7 @@ async def test_a_profile_that_is_known_is_brought_up_to_date_by_its_newest_turns
 async def without_statistics(postgres_database: str, postgres_url: str) -> AsyncIterator[Explained]:
     """A conversation that was stored just now, as by an import: nothing has counted its rows yet."""
     async with transports.open_connection(postgres_database) as connection:
-        for table in ("turns", "passages"):
+        for table in ("turns", "passages", "conversations"):
             await connection.execute(f"ALTER TABLE palaver.{table} SET (autovacuum_enabled = false)")
         async with palaver.open(postgres_url, tenant="acme", embedder=None, worker=False) as store:
             talk = await store.conversation("imported")
@@ -137,6 +143,30 @@ async def test_a_search_looks_rows_up_even_without_statistics(without_statistics
     plans = await without_statistics.call(function, **asked)
     assert "turns_pkey" in plans
     assert re.findall(r"Join Filter: .*\b[tp]id\b", plans) == [], plans
+
+
+CANDIDATES = {"stems": ["subject", "turn"], "passages": LONG, "terms": 4 * LONG, "by_words": 300}
+# A scan of turns that is bounded by nothing but their tenant.
+ALL_TURNS = re.compile(r"on turns \w+ [^\n]*\n\s*Index Cond: \(tenant = '\w+'::text\)\n")
+
+
+@pytest.mark.parametrize("function", ["candidates", "candidates_where", "turns_numbered", "history_where", "profile"])
+async def test_recall_looks_turns_up_even_without_statistics(without_statistics: Explained, function: str) -> None:
+    """For each of some hundred turns it read all turns of the tenant: 16 seconds with 100,000 of them."""
+    connection, place = without_statistics.connection, {"conversation": without_statistics.talk.id}
+    args = {
+        "candidates": CANDIDATES,
+        "candidates_where": {**CANDIDATES, "filter": '[[0, "n", "number", 0, 900, false, false]]'},
+        "turns_numbered": {
+            "tids": [row[0] for row in await connection.fetch("SELECT tid FROM palaver.turns LIMIT 300")]
+        },
+        "history_where": {**place, "filter": FILTER, "most": 20},
+        "profile": {**place, "known": await known_stamp(without_statistics)},
+    }
+    plans = await without_statistics.call(function, **args[function])
+    assert "turns_pkey" in plans
+    assert re.findall(r"Join Filter: .*\b[tc]id\b", plans) == [], plans
+    assert ALL_TURNS.findall(plans) == [], plans
 
 
 # Functions that take a list of conversations or turns of any length: the best plan depends on the list.

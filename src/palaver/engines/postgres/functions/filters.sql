@@ -138,7 +138,7 @@ BEGIN
     WHERE o.place > first AND o.place < last
     ORDER BY CASE WHEN forwards THEN o.place ELSE -o.place END LIMIT most) AS n;
   RETURN QUERY SELECT t.* FROM unnest(found) WITH ORDINALITY AS f (tid, n)
-  JOIN turns t ON t.tenant = me.tenant AND t.tid = f.tid ORDER BY f.n;
+  CROSS JOIN LATERAL (SELECT o.* FROM turns o WHERE o.tenant = me.tenant AND o.tid = f.tid OFFSET 0) AS t ORDER BY f.n;
 END $$;
 
 -- conversations_where: `conversations` with a filter; `members` are owners or participants
@@ -274,9 +274,9 @@ BEGIN
     pool := CASE WHEN cardinality(holders) <= few THEN holders ELSE pool END;
   END IF;
   matching := ARRAY(SELECT t.tid FROM (SELECT DISTINCT p.tid FROM unnest(pool) AS p (tid)) AS d CROSS JOIN LATERAL (
-      SELECT o.tid FROM turns o WHERE o.tenant = me.tenant AND o.tid = d.tid AND o.active = 1
-        AND fits_filter(o.role, o.actor, o.created, wanted_roles, wanted_actors, since, until) LIMIT 1) AS t
-    WHERE holders IS NULL OR t.tid IN (SELECT unnest(holders)));
+      SELECT o.* FROM turns o WHERE o.tenant = me.tenant AND o.tid = d.tid OFFSET 0) AS t
+    WHERE t.active = 1 AND fits_filter(t.role, t.actor, t.created, wanted_roles, wanted_actors, since, until)
+      AND (holders IS NULL OR t.tid IN (SELECT unnest(holders))));
   SELECT t.tids, t.conversations, t.positions, t.created, t.tokens, t.roles, t.actors, t.standing, packed(t.hits), packed(t.near)
   INTO tids, cids, positions, created, tokens, roles, actors, standing, hits, places
   FROM turns_around(matching || sample, scope, ARRAY(SELECT c.cid FROM conversations c WHERE c.tenant = me.tenant

@@ -6,6 +6,10 @@
 -- became a hundred times slower for good. Planning each time costs less than a millisecond. Every function that takes a
 -- list of conversations or turns of unbounded length has this setting, and so have those whose optional arguments select
 -- another index (a generic plan reads all conversations of the tenant instead); tests/postgres/test_plans.py names them.
+--
+-- `CROSS JOIN LATERAL (… OFFSET 0)`: rows are looked up one by one, by their keys, even if the planner has no statistics,
+-- as after an import. It expects a handful of turns in the tenant then, and would read all of them for each row. `active`
+-- is checked outside of that query: as a part of it, the planner would read the index of all active turns.
 
 -- looked_at: the conversations that a recall looks at. An unknown conversation is an error, not an empty result
 CREATE OR REPLACE FUNCTION palaver.looked_at(me palaver.asker, conversation text, owner text)
@@ -53,7 +57,8 @@ BEGIN
     ARRAY[count(*), coalesce(sum(c.revision), 0), coalesce(sum(c.cid & 4294967295), 0)::bigint,
       coalesce(sum(hashint8(c.cid)::bigint), 0), coalesce(sum(c.marked), 0), coalesce(max(c.updated), 0)]
   INTO cids, changed, passages, terms, total, stamp FROM looked_at(me, conversation, owner) AS c;
-  SELECT total - count(*) INTO total FROM streams s JOIN turns t ON t.tenant = s.tenant AND t.tid = s.tid
+  SELECT total - count(*) INTO total FROM streams s
+  CROSS JOIN LATERAL (SELECT o.active FROM turns o WHERE o.tenant = me.tenant AND o.tid = s.tid OFFSET 0) AS t
   WHERE s.tenant = me.tenant AND s.cid = ANY (cids) AND t.active = 1;
   stamp := stamp || total;
   fresh := known[:4] IS DISTINCT FROM stamp[:4] OR cardinality(known) <> cardinality(stamp);
@@ -69,8 +74,10 @@ BEGIN
       wanted := wanted || ARRAY(SELECT k.tid FROM marks k WHERE k.tenant = me.tenant AND k.cid = ANY (cids));
     END IF;
     SELECT json_agg(shape(ROW(t.*)::palaver.turns, m.standing) ORDER BY t.cid, t.position)::text INTO shapes
-    FROM turns t LEFT JOIN marks m ON m.tenant = t.tenant AND m.tid = t.tid
-    WHERE t.tenant = me.tenant AND t.tid = ANY (wanted) AND t.active = 1 AND t.status = 'complete';
+    FROM (SELECT DISTINCT n.tid FROM unnest(wanted) AS n (tid)) AS n
+    CROSS JOIN LATERAL (SELECT o.* FROM turns o WHERE o.tenant = me.tenant AND o.tid = n.tid OFFSET 0) AS t
+    LEFT JOIN LATERAL (SELECT o.standing FROM marks o WHERE o.tenant = me.tenant AND o.tid = t.tid OFFSET 0) AS m ON true
+    WHERE t.active = 1 AND t.status = 'complete';
   END IF;
   RETURN NEXT;
 END $$;
@@ -166,10 +173,11 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
 DECLARE me asker := enter(who, 'read');
 BEGIN
   RETURN QUERY SELECT n.tid, c.id, turn_json(t.whole)::text FROM unnest(tids) AS n (tid)
-  CROSS JOIN LATERAL (SELECT ROW(o.*)::palaver.turns AS whole, o.cid FROM turns o WHERE o.tenant = me.tenant AND o.tid = n.tid
-    AND o.active = 1 AND o.status = 'complete' LIMIT 1) AS t  -- LIMIT 1 makes the planner look turns up one by one
-  JOIN conversations c ON c.tenant = me.tenant AND c.cid = t.cid
-  WHERE c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > me.now);
+  CROSS JOIN LATERAL (SELECT ROW(o.*)::palaver.turns AS whole, o.cid, o.active, o.status FROM turns o
+    WHERE o.tenant = me.tenant AND o.tid = n.tid OFFSET 0) AS t
+  CROSS JOIN LATERAL (SELECT o.id, o.gone, o.expires_at FROM conversations o
+    WHERE o.tenant = me.tenant AND o.cid = t.cid OFFSET 0) AS c
+  WHERE t.active = 1 AND t.status = 'complete' AND c.gone IS NULL AND (c.expires_at IS NULL OR c.expires_at > me.now);
 END $$;
 
 -- fact_vectors: the vectors of facts of one embedder
@@ -460,8 +468,9 @@ BEGIN
       FROM found f JOIN weighed w ON w.held = f.held GROUP BY f.tid ORDER BY score DESC, f.tid DESC LIMIT 2 * $8
     )
     SELECT ARRAY(SELECT c.n FROM counted c ORDER BY c.i),
-      ARRAY(SELECT b.tid FROM best b JOIN palaver.turns t ON t.tenant = $1 AND t.tid = b.tid AND t.active = 1
-        AND t.status = 'complete' ORDER BY b.score DESC, b.tid DESC LIMIT $8)
+      ARRAY(SELECT b.tid FROM best b CROSS JOIN LATERAL (
+          SELECT o.active, o.status FROM palaver.turns o WHERE o.tenant = $1 AND o.tid = b.tid OFFSET 0) AS t
+        WHERE t.active = 1 AND t.status = 'complete' ORDER BY b.score DESC, b.tid DESC LIMIT $8)
   $q$, mask_of(wanted), bounds)
   INTO holding, tids
   USING here, coalesce(query, wanted[1]), cids, total, shares, exact, mean, most, since, until;
@@ -505,10 +514,12 @@ DECLARE
   wanted tsquery[] := queries_for(stems);
 BEGIN
   cids := seen(cids);
-  -- A limit inside of a lateral query makes the planner look rows up one by one.
+  -- A limit or an offset inside of a lateral query makes the planner look rows up one by one.
   WITH found AS MATERIALIZED (
-    SELECT t.cid, t.position FROM turns t WHERE t.tenant = here AND t.tid = ANY (chosen) AND t.active = 1
-      AND (turns_around.cids IS NULL OR t.cid = ANY (turns_around.cids)) AND t.cid <> ALL (hidden)
+    SELECT t.cid, t.position FROM (SELECT DISTINCT n.tid FROM unnest(chosen) AS n (tid)) AS n
+    CROSS JOIN LATERAL (SELECT o.cid, o.position, o.active FROM turns o
+      WHERE o.tenant = here AND o.tid = n.tid OFFSET 0) AS t
+    WHERE t.active = 1 AND (turns_around.cids IS NULL OR t.cid = ANY (turns_around.cids)) AND t.cid <> ALL (hidden)
   ), around AS MATERIALIZED (
     SELECT DISTINCT ON (t.tid) t.* FROM found f CROSS JOIN LATERAL (
       SELECT o.tid, o.cid, o.position, o.created, o.role, o.actor,
@@ -516,7 +527,7 @@ BEGIN
           ELSE EXISTS (SELECT 1 FROM passages p WHERE p.tenant = here AND p.cid = o.cid AND p.tid = o.tid)::integer END AS tokens
       FROM turns o WHERE o.tenant = here AND o.cid = f.cid AND o.active = 1 AND o.status = 'complete'
         AND o.position BETWEEN f.position - 1 AND f.position + 1
-      LIMIT 3) AS t ORDER BY t.tid
+      ORDER BY o.position LIMIT 3) AS t ORDER BY t.tid
   )
   SELECT array_agg(a.tid), array_agg(a.cid), array_agg(a.position), array_agg(a.created), array_agg(a.tokens),
     array_agg(a.role), array_agg(a.actor), array_agg(coalesce(m.standing, 0::smallint))
