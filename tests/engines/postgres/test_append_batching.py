@@ -13,11 +13,13 @@ import pytest
 import palaver
 from palaver import Scope
 from palaver.conversations.internals import engine_of
-from palaver.core.identity import from_json
+from palaver.core.identity import from_json, new_id
+from palaver.core.turn_draft import DraftBuilder
 from palaver.engines.postgres.append_batching import AppendBatcher
 from palaver.engines.postgres.engine import PostgresEngine
+from palaver.engines.postgres.rows import draft_json
 from palaver.engines.postgres.rpc import RpcClient
-from palaver.engines.postgres.transports import Row
+from palaver.engines.postgres.transports import Row, as_json
 
 
 @pytest.fixture
@@ -121,6 +123,126 @@ async def test_a_batch_stores_all_rows_of_every_turn(
     assert len(rows) > 4
     assert rows == sorted(rows)
     await admin.close()
+
+
+class ObservedRpc(CountingRpc):
+    """Notes which conversations are in the calls that are under way at the same time."""
+
+    def __init__(self, engine: PostgresEngine) -> None:
+        super().__init__(engine)
+        self.under_way: list[set[str]] = []
+        self.most = 0
+
+    async def write(self, function: str, scope: Scope, **args: object) -> Sequence[Row]:
+        names = {call["conversation"] for call in from_json(str(args["calls"]))}
+        assert not any(names & others for others in self.under_way)
+        self.under_way.append(names)
+        self.most = max(self.most, len(self.under_way))
+        try:
+            return await super().write(function, scope, **args)
+        finally:
+            self.under_way.remove(names)
+
+
+async def test_two_calls_at_a_time_share_the_conversations(store: palaver.Store) -> None:
+    """Each of two calls takes half of the conversations that wait, and none is in both of them."""
+    assert isinstance(engine_of(store), PostgresEngine)
+    rpc = ObservedRpc(engine_of(store))
+    engine_of(store).batcher = AppendBatcher(rpc)
+    talks = [await store.conversation(f"talk {n}") for n in range(20)]
+
+    async def say(n: int) -> None:
+        for m in range(5):
+            await talks[n % 20].append("user", f"{n} says {m}")
+
+    await asyncio.gather(*(say(n) for n in range(40)))
+    assert rpc.most == 2
+    assert rpc.sizes[:2] == [20, 20]
+    for n, talk in enumerate(talks):
+        said = [turn.content for turn in await talk.history()]
+        assert len(said) == 10
+        for speaker in (n, n + 20):  # in the order of the calls
+            assert [text for text in said if text.startswith(f"{speaker} ")] == [
+                f"{speaker} says {m}" for m in range(5)
+            ]
+        await talk.verify()
+
+
+async def test_few_conversations_share_one_call(store: palaver.Store) -> None:
+    assert isinstance(engine_of(store), PostgresEngine)
+    rpc = ObservedRpc(engine_of(store))
+    engine_of(store).batcher = AppendBatcher(rpc)
+    talks = [await store.conversation(f"talk {n}") for n in range(4)]
+    await asyncio.gather(*(talk.append("user", "hello") for talk in talks))
+    assert rpc.sizes == [4]
+
+
+async def test_tenants_do_not_share_a_call_where_that_is_asked_for(store: palaver.Store) -> None:
+    """On Citus a call is for one tenant. The tenants take turns, and nobody is left behind."""
+    assert isinstance(engine_of(store), PostgresEngine)
+    rpc = ObservedRpc(engine_of(store))
+    engine_of(store).batcher = AppendBatcher(rpc, by_tenant=True)
+    scopes = [Scope.of(f"tenant {n}", None) for n in range(3)]
+    talks = [await store.scoped(scope).conversation("talk") for scope in scopes]
+    await asyncio.gather(*(talks[n % 3].append("user", "hello") for n in range(9)))
+    assert rpc.sizes == [3, 3, 3]
+
+
+def call_of(talk: palaver.Conversation, *texts: str) -> dict[str, Any]:
+    """Return what `append_together` takes for one append, as the library sends it."""
+    drafts = [DraftBuilder(len).draft(new_id(), "user", text, actor="user") for text in texts]
+    return {"conversation": talk.id, "drafts": [draft_json(draft) for draft in drafts], "expected_seq": None}
+
+
+async def test_calls_may_come_in_any_order(store: palaver.Store) -> None:
+    """The library sorts them, so that those of a conversation are next to each other; others need not."""
+    assert isinstance(engine_of(store), PostgresEngine)
+    talks = sorted([await store.conversation(f"talk {n}") for n in range(4)], key=lambda talk: talk.id)
+    order = [talks[0], talks[2], talks[1], talks[2], talks[3], talks[0]]
+    calls = [call_of(talk, f"turn {n}") for n, talk in enumerate(order)]
+    rows = await engine_of(store).write("append_together", store.scope, calls=as_json(calls))
+    assert [row["seq"] for row in rows] == [0, 0, 0, 1, 0, 1]
+    found = [[turn.content for turn in await talk.history()] for talk in talks]
+    assert found == [["turn 0", "turn 5"], ["turn 2"], ["turn 1", "turn 3"], ["turn 4"]]
+    for talk in talks:
+        await talk.verify()
+        assert (await talk.refresh()).turn_count == len(await talk.history())
+
+
+@pytest.mark.parametrize("name", [None, "unknown"])
+async def test_a_call_without_its_conversation_stores_nothing(store: palaver.Store, name: str | None) -> None:
+    assert isinstance(engine_of(store), PostgresEngine)
+    talks = sorted([await store.conversation(f"talk {n}") for n in range(2)], key=lambda talk: talk.id)
+    calls = [call_of(talks[0], "first"), {**call_of(talks[0], "lost"), "conversation": name}, call_of(talks[1], "last")]
+    with pytest.raises(palaver.ConversationNotFound):
+        await engine_of(store).write("append_together", store.scope, calls=as_json(calls))
+    assert [await talk.history() for talk in talks] == [[], []]
+
+
+async def test_a_batch_that_waits_for_a_lock_goes_on_from_the_other_ones_turn(
+    store: palaver.Store, postgres_url: str, postgres_database: str
+) -> None:
+    """The rows are read once they are locked, and written where they are then."""
+    talks = sorted([await store.conversation(f"talk {n}") for n in range(3)], key=lambda talk: talk.id)
+    assert isinstance(engine_of(store), PostgresEngine)
+    who = engine_of(store).scope_params(store.scope)
+    admin, first, second = [await asyncpg.connect(url) for url in (postgres_database, postgres_url, postgres_url)]
+    together = (
+        "SELECT * FROM palaver.append_calls(palaver.enter($1, 'write'), $1, $2)"  # without its short lock timeout
+    )
+    async with first.transaction():
+        await first.fetch(together, who, as_json([call_of(talks[1], "first")]))
+        calls = as_json([call_of(talk, "second") for talk in talks])
+        waiting = asyncio.create_task(second.fetch(together, who, calls))
+        async with asyncio.timeout(60):
+            while not await admin.fetchval("SELECT cardinality(pg_blocking_pids($1))", second.get_server_pid()):
+                pass
+    assert [row["seq"] for row in await waiting] == [0, 1, 0]
+    assert [turn.content for turn in await talks[1].history()] == ["first", "second"]
+    for talk in talks:
+        await talk.verify()
+    for connection in (admin, first, second):
+        await connection.close()
 
 
 async def test_the_failure_of_one_is_nobody_elses(groups: list[int], store: palaver.Store) -> None:

@@ -11,7 +11,10 @@ import pytest
 
 import palaver
 from palaver import Scope
+from palaver.core.identity import canonical_json, new_id
+from palaver.core.turn_draft import DraftBuilder
 from palaver.engines.postgres import transports
+from palaver.engines.postgres.rows import draft_json
 from palaver.engines.postgres.rpc import RpcClient
 
 CONVERSATIONS, TURNS, LONG = 20, 60, 3_000
@@ -26,6 +29,7 @@ class Explained:
     def __init__(self, connection: Any, scope: Scope, talk: palaver.Conversation) -> None:
         self.connection, self.scope, self.talk = connection, scope, talk
         self.plans: list[str] = []
+        self.url = ""
 
     async def call(self, function: str, **args: Any) -> str:
         self.plans.clear()
@@ -131,6 +135,7 @@ async def without_statistics(postgres_database: str, postgres_url: str) -> Async
             for _ in range(0, LONG, 1_000):
                 await say(talk, 1_000)
             found = Explained(connection, store.scope, talk)
+            found.url = postgres_url
             connection.add_log_listener(lambda _, notice: found.plans.append(str(notice)))
             yield found
 
@@ -167,6 +172,18 @@ async def test_recall_looks_turns_up_even_without_statistics(without_statistics:
     assert "turns_pkey" in plans
     assert re.findall(r"Join Filter: .*\b[tc]id\b", plans) == [], plans
     assert ALL_TURNS.findall(plans) == [], plans
+
+
+async def test_appends_find_their_conversations_even_without_statistics(without_statistics: Explained) -> None:
+    async with palaver.open(without_statistics.url, tenant="acme", embedder=None, worker=False) as store:
+        talks = [await store.conversation(f"other {n}") for n in range(300)]
+    draft = draft_json(DraftBuilder(len).draft(new_id(), "user", "Hello.", actor="ada"))
+    calls = [{"conversation": id, "drafts": [draft]} for id in sorted(talk.id for talk in talks)[::100]]
+    plans = await without_statistics.call("append_together", calls=canonical_json(calls))
+    assert "conversations_by_id" in plans
+    assert "Tid Scan on conversations" in plans
+    assert re.findall(r"on conversations \w+ [^\n]*\n\s*Index Cond: \(tenant = '\w+'::text\)\n", plans) == [], plans
+    assert re.findall(r"Join Filter: .*\b(?:ctid|id)\b", plans) == [], plans
 
 
 # Functions that take a list of conversations or turns of any length: the best plan depends on the list.

@@ -1,8 +1,9 @@
-"""Batches concurrent appends: those that arrive while a call is under way share the next one, and its commit.
+"""Batches concurrent appends: those that arrive while calls are under way share the next one, and its commit.
 
-Each conversation always uses the same lane, so that its appends never wait for each other's lock. An append that finds
-its lane idle is sent at once; none is delayed in order to form a batch. When a conversation is locked elsewhere, the
-batch comes back soon and is split, so that the others do not wait for that lock.
+Two calls at a time, so that the server stores one batch while this process prepares the next. A conversation is in one
+of them at most, so that its appends never wait for each other's lock. If fewer calls are under way, an append is sent
+at once; none is delayed in order to form a batch. When a conversation is locked elsewhere, the batch comes back soon
+and is split, so that the others do not wait for that lock.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
+from typing import cast
 
 from palaver.core.event_loop import LoopGuard
 from palaver.core.identity import canonical_json
@@ -21,6 +24,7 @@ from palaver.errors import EngineError, PalaverError
 from palaver.model import Scope
 
 LANES = 2
+FEW = 8  # conversations that are not worth two calls: a call costs as much as the rows of five appends
 BATCH_BYTES = 1_000_000  # of drafts, in one call
 # Classes of SQLSTATE after which certainly nothing of the call is stored, so that each append may be retried alone.
 NOTHING_STORED = ("22", "23", "40", "42", "54", "55")
@@ -49,8 +53,13 @@ class AppendBatcher:
     """Sends appends in batches, over `lanes` calls at a time. With `by_tenant`, a batch holds appends of one tenant."""
 
     def __init__(self, rpc: RpcClient, lanes: int = LANES, *, by_tenant: bool = False) -> None:
-        self._lanes = [_Lane(rpc, by_tenant) for _ in range(lanes)]
+        self.rpc, self.lanes, self.by_tenant = rpc, lanes, by_tenant
         self._loop = LoopGuard()
+        self._pending: list[PendingAppend] = []
+        self._under_way: set[str] = set()  # conversations
+        self._senders: set[asyncio.Task[None]] = set()
+        self._looking: set[asyncio.Task[None]] = set()  # senders that are about to take what is pending
+        self._retries: set[asyncio.Task[None]] = set()
 
     async def append(
         self,
@@ -63,60 +72,83 @@ class AppendBatcher:
         keyed: bool = False,
     ) -> Sequence[Row]:
         """Store drafts and return their rows."""
-        self._loop.check()  # a lane's task sends for all callers, so they must share its loop
+        self._loop.check()  # a sender's task sends for all callers, so they must share its loop
         stored: asyncio.Future[Sequence[Row]] = asyncio.get_running_loop().create_future()
-        lane = self._lanes[hash(conversation) % len(self._lanes)]
-        lane.add(PendingAppend(scope, conversation, drafts, count, expected_seq, keyed, stored))
+        self._pending.append(PendingAppend(scope, conversation, drafts, count, expected_seq, keyed, stored))
+        if not self._looking and conversation not in self._under_way:
+            self._start_sender()
         return await stored
 
     async def close(self) -> None:
         """Wait for the appends that are under way."""
-        for lane in self._lanes:
-            await lane.drain()
-
-
-class _Lane:
-    def __init__(self, rpc: RpcClient, by_tenant: bool) -> None:
-        self.rpc, self.by_tenant = rpc, by_tenant
-        self.pending: list[PendingAppend] = []
-        self.sender: asyncio.Task[None] | None = None
-        self.retries: set[asyncio.Task[None]] = set()
-
-    def add(self, append: PendingAppend) -> None:
-        self.pending.append(append)
-        if self.sender is None:
-            self.sender = asyncio.create_task(self._send_all())
-
-    async def drain(self) -> None:
-        while tasks := [*self.retries, *([self.sender] if self.sender else [])]:
+        while tasks := self._senders | self._retries:
             await asyncio.wait(tasks)
 
+    def _start_sender(self) -> None:
+        if len(self._senders) >= self.lanes:
+            return  # one of them sends what is pending, when its call returns
+        sender = asyncio.create_task(self._send_all())
+        self._senders.add(sender)
+        self._looking.add(sender)
+        sender.add_done_callback(self._remove_sender)  # even if it is cancelled before it has run
+
+    def _remove_sender(self, sender: asyncio.Task[None]) -> None:
+        self._senders.discard(sender)
+        self._looking.discard(sender)
+
     async def _send_all(self) -> None:
+        """Send batches until nothing is left but appends to conversations of the other senders, who send them next."""
+        sender = cast("asyncio.Task[None]", asyncio.current_task())
         try:
-            while self.pending:
-                await self._send(self._next_batch())
+            while batch := self._next_batch():
+                self._looking.discard(sender)
+                if self._pending:
+                    self._start_sender()
+                await self._send_alone(batch)
+                self._looking.add(sender)
                 for _ in range(2):  # let the callers that just got their rows append again, into the next batch
                     await asyncio.sleep(0)
         finally:
-            self.sender = None
+            self._remove_sender(sender)  # at once: the next append has to start another one
+
+    async def _send_alone(self, batch: list[PendingAppend]) -> None:
+        """Send a batch while no other sender takes appends to its conversations."""
+        conversations = {append.conversation for append in batch}
+        self._under_way |= conversations
+        try:
+            await self._send(batch)
+        finally:
+            self._under_way -= conversations
 
     def _next_batch(self) -> list[PendingAppend]:
-        """Take pending appends up to the limit. Sorted by conversation, so that two calls cannot deadlock."""
+        """Take this sender's share of the conversations that wait, with all of their appends, up to the limit of bytes.
+
+        Sorted by conversation, so that calls of two processes cannot deadlock.
+        """
+        names = {append.conversation for append in self._pending} | self._under_way
+        share = max(FEW, -(-len(names) // self.lanes))
         batch: list[PendingAppend] = []
+        rest: list[PendingAppend] = []
+        taken: set[str] = set()
+        left = set(self._under_way)  # once an append is left for later, so are those after it in its conversation
         size = 0
-        while self.pending and size < BATCH_BYTES:
-            if self.by_tenant and batch and self.pending[0].scope.tenant != batch[0].scope.tenant:
-                break
-            append = self.pending.pop(0)
-            size += len(append.drafts)
-            if not append.stored.done():  # its caller may have been cancelled
+        for append in self._pending:
+            name = append.conversation
+            if append.stored.done():  # its caller was cancelled
+                continue
+            is_full = size >= BATCH_BYTES or (name not in taken and len(taken) >= share)
+            if is_full or name in left or (self.by_tenant and batch and append.scope.tenant != batch[0].scope.tenant):
+                rest.append(append)
+                left.add(name)
+            else:
                 batch.append(append)
-        return sorted(batch, key=lambda append: append.conversation)
+                taken.add(name)
+                size += len(append.drafts)
+        self._pending = rest
+        return sorted(batch, key=attrgetter("conversation"))
 
     async def _send(self, batch: list[PendingAppend]) -> None:
         """Send a batch and resolve the future of every append in it, whatever happens."""
-        if not batch:
-            return
         try:
             rows = await self._call(batch)
         except PalaverError as problem:
@@ -127,7 +159,7 @@ class _Lane:
                 _fail_all([append for append in batch if not append.keyed], problem)
             else:
                 _fail_all(batch, problem)
-        except BaseException as problem:  # raised to every caller: none may wait for a lane that has stopped
+        except BaseException as problem:  # raised to every caller: none may wait for a sender that has stopped
             _fail_all(batch, problem)
             if not isinstance(problem, Exception):
                 raise
@@ -147,11 +179,11 @@ class _Lane:
         return f'{{{who}"conversation":{name},"drafts":{append.drafts},"expected_seq":{seq}}}'
 
     def _split(self, batch: list[PendingAppend]) -> None:
-        """Retry each conversation in a task of its own, so that the lane is free for others."""
+        """Retry each conversation in a task of its own, so that the sender is free for others."""
         for _, group in groupby(batch, key=lambda append: append.conversation):
             task = asyncio.create_task(self._send_one_by_one(list(group)))
-            self.retries.add(task)
-            task.add_done_callback(self.retries.discard)
+            self._retries.add(task)
+            task.add_done_callback(self._retries.discard)
 
     async def _send_one_by_one(self, batch: list[PendingAppend]) -> None:
         for append in batch:

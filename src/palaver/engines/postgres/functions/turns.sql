@@ -118,14 +118,53 @@ BEGIN
   RETURN c;
 END $$;
 
+-- save_appends: write the rows of conversations after appends to each of them, and enqueue the jobs of the new text. The
+-- caller has locked them, so they are found by their places (`ats`): a look-up that costs the planner no choice. With no
+-- statistics, after an import, it would read all conversations of the tenant; the limit makes it expect one row
+CREATE OR REPLACE FUNCTION palaver.save_appends(me palaver.asker, ats tid[], seqs bigint[], numbers bigint[],
+  tips bytea[], places bigint[], slots text[], clocks bigint[], turns bigint[], tokens bigint[], lines text[],
+  passages bigint[], terms bigint[], embeds boolean[]) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp SET plan_cache_mode = force_generic_plan
+  SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+DECLARE
+  cid bigint;
+  embed boolean;
+  due boolean;
+  saved integer := 0;
+BEGIN
+  FOR cid, embed, due IN
+    UPDATE conversations o SET next_seq = u.seq, next_n = u.number, tip_hash = u.tip, tip_position = u.place,
+      tip_slot = u.slot, updated = u.clock, minute = u.clock / 60000000, turn_count = o.turn_count + u.turns,
+      token_count = o.token_count + u.tokens, preview = u.line, expires_at = u.clock + o.ttl, to_embed = true,
+      passage_count = o.passage_count + u.passages, passage_terms = o.passage_terms + u.terms
+    FROM (SELECT * FROM unnest(ats, seqs, numbers, tips, places, slots, clocks, turns, tokens, lines, passages, terms,
+        embeds) AS x (at, seq, number, tip, place, slot, clock, turns, tokens, line, passages, terms, embed)
+      LIMIT cardinality(ats)) AS u
+    WHERE o.tenant = me.tenant AND o.ctid = u.at
+    RETURNING o.cid, u.embed, o.turn_count - o.summarized_turns >= o.compact_turns
+      OR o.token_count - o.summarized_tokens >= o.compact_tokens
+  LOOP
+    saved := saved + 1;
+    IF due OR embed THEN
+      PERFORM work_made(me.tenant, cid, embed, due, me.now);
+    END IF;
+  END LOOP;
+  IF saved <> cardinality(ats) THEN  -- never: their rows are locked
+    RAISE serialization_failure;
+  END IF;
+  RETURN true;
+END $$;
+
 -- append_calls: append turns at the end of conversations. A call has a conversation, drafts, perhaps `expected_seq`, and
 -- `who` where that differs from the scope of all, which has entered already. `drafts` are rows of `turns`, each with its
 -- `words` (see `index_turn`); values that the caller has already are not sent back. This is the hot path: flat code with
 -- scalars, because each statement and each call of another function costs as much as a small insert. Successive calls
 -- for one conversation read and write its row once, and the turns of several calls are inserted by one statement per
--- table, where one caller may write them all: `collected` holds those that are not inserted yet
+-- table, where one caller may write them all: `collected` holds those that are not inserted yet. Such a caller's
+-- conversations are also locked by one statement, and written by one (`together`)
 CREATE OR REPLACE FUNCTION palaver.append_calls(me palaver.asker, who jsonb, calls jsonb) RETURNS SETOF palaver.turns
-LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
+  SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
   asking jsonb := who;
   call jsonb;
@@ -165,7 +204,24 @@ DECLARE
   collected_passages palaver.passages[];
   collected_events palaver.events[];
   keys text[];  -- idempotency keys of this call, and of collected turns
+  together boolean := false;
+  done boolean;  -- of no interest: an assignment, because PERFORM would run a query
+  locked CURSOR (tenant text, ids text[]) FOR
+    SELECT c.* FROM unnest(locked.ids) AS u (id), LATERAL (
+      SELECT o.ctid, o.id, o.cid, o.next_seq, o.next_n, o.tip_position, o.tip_slot, o.updated, o.tip_hash, o.preview,
+        o.to_embed, o.gone, o.expires_at, o.settings
+      FROM conversations o WHERE o.tenant = locked.tenant AND o.id = u.id FOR NO KEY UPDATE) AS c;
+  at tid;
+  id text;
+  ats tid[]; seqs bigint[]; numbers bigint[]; tips bytea[]; places bigint[]; slots text[]; clocks bigint[];
+  turns_added bigint[]; tokens_added bigint[]; lines text[]; passages_of bigint[]; terms_of bigint[]; embeds boolean[];
 BEGIN
+  IF calls -> 0 ->> 'conversation' <> calls -> -1 ->> 'conversation' AND me.sight = 'tenant' AND NOT is_distributed()
+      AND NOT jsonb_path_exists(calls, '$[*].who') THEN
+    together := true;
+    OPEN locked (me.tenant, ARRAY(  -- in the order in which the library sorts calls
+      SELECT DISTINCT (x ->> 'conversation') COLLATE "C" FROM jsonb_array_elements(calls) AS x ORDER BY 1));
+  END IF;
   FOR n IN 0 .. jsonb_array_length(calls) LOOP  -- the last time without a call
     call := coalesce(next, calls -> n);
     next := calls -> (n + 1);
@@ -186,18 +242,41 @@ BEGIN
     IF collected IS NULL THEN
       keys := NULL;
     END IF;
-    EXIT WHEN call IS NULL;
+    IF call IS NULL THEN
+      IF ats IS NOT NULL THEN
+        done := save_appends(me, ats, seqs, numbers, tips, places, slots, clocks, turns_added, tokens_added, lines,
+          passages_of, terms_of, embeds);
+      END IF;
+      IF together THEN
+        CLOSE locked;  -- the transaction may append again
+      END IF;
+      EXIT;
+    END IF;
     IF asking IS DISTINCT FROM coalesce(call -> 'who', who) THEN
       asking := coalesce(call -> 'who', who);
       me := enter(asking, 'write');
     END IF;
     conversation := call ->> 'conversation';
     expected_seq := (call ->> 'expected_seq')::bigint;
+    IF together AND NOT again THEN
+      FETCH locked INTO at, id, cid, begun, number, place, above, clock, tip, line, to_embed, gone, ends, settings;
+      IF NOT FOUND OR id IS DISTINCT FROM conversation THEN  -- there is none, or the calls are in another order
+        CLOSE locked;
+        together := false;
+        IF ats IS NOT NULL THEN
+          done := save_appends(me, ats, seqs, numbers, tips, places, slots, clocks, turns_added, tokens_added, lines,
+            passages_of, terms_of, embeds);
+          ats := NULL;
+        END IF;
+      END IF;
+    END IF;
     IF NOT again THEN
-      SELECT o.cid, o.next_seq, o.next_n, o.tip_position, o.tip_slot, o.updated, o.tip_hash, o.preview, o.to_embed,
-        o.gone, o.expires_at, o.settings
-      INTO cid, begun, number, place, above, clock, tip, line, to_embed, gone, ends, settings
-      FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation FOR NO KEY UPDATE;
+      IF NOT together THEN
+        SELECT o.cid, o.next_seq, o.next_n, o.tip_position, o.tip_slot, o.updated, o.tip_hash, o.preview, o.to_embed,
+          o.gone, o.expires_at, o.settings
+        INTO cid, begun, number, place, above, clock, tip, line, to_embed, gone, ends, settings
+        FROM conversations o WHERE o.tenant = me.tenant AND o.id = conversation FOR NO KEY UPDATE;
+      END IF;
       IF NOT FOUND OR gone IS NOT NULL OR ends <= me.now THEN
         PERFORM missing(me, conversation);
       END IF;
@@ -321,6 +400,22 @@ BEGIN
       RETURN NEXT t;
     END LOOP;
     CONTINUE WHEN again OR seq = begun;
+    IF together THEN
+      ats := array_append(ats, at);
+      seqs := array_append(seqs, seq);
+      numbers := array_append(numbers, number);
+      tips := array_append(tips, tip);
+      places := array_append(places, place);
+      slots := array_append(slots, above);
+      clocks := array_append(clocks, clock);
+      turns_added := array_append(turns_added, seq - begun);
+      tokens_added := array_append(tokens_added, tokens);
+      lines := array_append(lines, line);
+      passages_of := array_append(passages_of, passages_added);
+      terms_of := array_append(terms_of, terms_added);
+      embeds := array_append(embeds, NOT to_embed);
+      CONTINUE;
+    END IF;
     UPDATE conversations o SET next_seq = seq, next_n = number, tip_hash = tip, tip_position = place, tip_slot = above,
       updated = clock, minute = clock / 60000000, turn_count = o.turn_count + (seq - begun),
       token_count = o.token_count + tokens, preview = line, expires_at = clock + o.ttl,
