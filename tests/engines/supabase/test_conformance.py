@@ -31,6 +31,7 @@ ONLY_THE_APPLICATION = {
     "only_an_admin_erases",
     "a_key_ends_when_its_time_is_over_or_it_is_revoked",
     "a_key_is_found_by_its_hash_in_its_own_tenant",
+    "a_key_sees_what_it_owns",
     "every_log_that_grew_is_sealed_once",
     "the_log_of_keys_is_chained",
     "a_conversation_expires",
