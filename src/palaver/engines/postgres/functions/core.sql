@@ -200,9 +200,10 @@ CREATE OR REPLACE FUNCTION palaver.new_number() RETURNS bigint LANGUAGE sql VOLA
 
 -- ---- conversations --------------------------------------------------------------------------------------------------
 
--- missing: raise the error that says why a conversation cannot be found
+-- missing: raise the error that says why a conversation cannot be found. `append_calls` asks for plans without the values
+-- of parameters, from which Citus cannot tell the shard here
 CREATE OR REPLACE FUNCTION palaver.missing(me palaver.asker, conversation text) RETURNS void
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp SET plan_cache_mode = force_custom_plan AS $$
 BEGIN
   IF EXISTS (SELECT 1 FROM conversations c WHERE c.tenant = me.tenant AND c.id = conversation
              AND c.gone IS NULL AND c.expires_at = 2) THEN
