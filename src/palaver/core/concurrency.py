@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -87,6 +87,13 @@ class _Threads:
 
 
 _threads = _Threads()
+
+
+def start_in_strides(work: Callable[[], T]) -> Future[T]:
+    """Start large work in a thread, as `run_in_strides` does. Any thread may call it."""
+    context = copy_context()
+    context.run(pause_between_strides.set, _Rest())
+    return _threads.get().submit(context.run, work)
 
 
 async def run_in_strides(work: Callable[[], T], size: int) -> T:

@@ -71,7 +71,7 @@ def forget_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> Deletion:
     row = conv.turn(turn)
     if row.status == "forgotten":
         return Deletion() if _is_forgotten(conv, row) else _forget_retired(conv, row)
-    rows = [row, *_results_of(conv, row)]
+    rows = [row, *results_of(conv, row)]
     for one in rows:
         conv.log("forget", conv.tick(), turn=one.id, content_hash=_remove_turn(conv, one))
     conv.find_tip()
@@ -119,7 +119,7 @@ def _reduce_to_stub(conv: OpenConversation, row: TurnRow, keep_salt: bool = Fals
     return stub_hash(row.id, row.role, row.actor, row.created, key, row.content_hash)
 
 
-def _results_of(conv: OpenConversation, row: TurnRow) -> list[TurnRow]:
+def results_of(conv: OpenConversation, row: TurnRow) -> list[TurnRow]:
     """Return the turns with results of the tool calls of `row`.
 
     When a later turn makes a call with the same id, results from there on belong to that turn.
@@ -184,6 +184,18 @@ def forget_some(tx: Tx, scope: Scope, turns: Sequence[tuple[str, str]]) -> tuple
     return looked_at, forgotten
 
 
+def turns_to_retire(tx: Tx, scope: Scope, conversation: str, position: int) -> list[tuple[str, str]]:
+    """Find the turns that `retire` will look at next, with their conversation."""
+    conv = open_conversation(tx, scope, conversation)
+    return [(conversation, row.id) for row in _next_to_retire(conv, position)]
+
+
+def _next_to_retire(conv: OpenConversation, position: int) -> list[TurnRow]:
+    position = min(position, conv.tip_position)
+    rows = conv.tx.all(Q.before_position, cid=conv.cid, position=position, limit=TURN_BATCH)
+    return [TurnRow(*row) for row in rows]
+
+
 def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Deletion:
     """Remove the words of turns that are summarised, and keep their summaries.
 
@@ -191,11 +203,9 @@ def retire(tx: Tx, scope: Scope, conversation: str, position: int, keep_salt: bo
     never retired: the position of the next one is counted from it.
     """
     conv = open_conversation(tx, scope, conversation)
-    position = min(position, conv.tip_position)
-    found = [TurnRow(*row) for row in tx.all(Q.before_position, cid=conv.cid, position=position, limit=TURN_BATCH)]
     timer = SliceTimer()
     rows: list[TurnRow] = []
-    for row in found:
+    for row in _next_to_retire(conv, position):
         if rows and timer.is_over():
             break
         _retire_turn(conv, row, keep_salt)

@@ -49,6 +49,7 @@ from palaver.engines.sqlite import (
 from palaver.engines.sqlite.connection import SQLiteAddress, translate_errors
 from palaver.engines.sqlite.readers import DedicatedReader, Readers
 from palaver.engines.sqlite.transaction import Tx
+from palaver.engines.sqlite.turn_indexer import TurnIndexer
 from palaver.engines.sqlite.unindexed import IndexState
 from palaver.engines.sqlite.watch import FileWatcher
 from palaver.engines.sqlite.writer import DEFAULT_TUNING, Writer, WriterTuning
@@ -164,11 +165,12 @@ class SQLiteEngine:
         self._suspects_index = False  # passages were missing: they are counted until they are there again
         self.readers = Readers(address, clock)
         self.hub = FileWatcher(self.readers)
+        self.indexer = TurnIndexer(self._request_chores)
         self.writer = Writer(
             address,
             clock,
             setup=text_index.rebuild_if_outdated,
-            chores=text_index.chores,
+            chores=self.indexer.chores,
             repair=self._repair_tables,
             committed=self.hub.wake,
             tuning=tuning,
@@ -184,6 +186,7 @@ class SQLiteEngine:
     def close_connections(self) -> None:
         """Close without an event loop. Blocks."""
         self.readers.close()
+        self.indexer.stop()
         self.writer.close()
 
     # ---- conversations
@@ -255,10 +258,14 @@ class SQLiteEngine:
 
     async def index_all(self) -> None:
         """Index every stored turn, so that a search sees everything that was stored before it."""
-        left = await self.readers.run_brief(text_index.backlog)
-        while left > 0:  # turns that are appended now are not waited for: there may be no end of them
-            done = await self.writer.submit_chores()
-            left = left - done if done == text_index.BATCH else 0
+        indexed, last = await self.readers.run_brief(text_index.progress)
+        while indexed < last:  # turns that are appended now are not waited for: there may be no end of them
+            if not await self.writer.submit_chores() and not await self.indexer.wait():
+                return
+            indexed = (await self.readers.run_brief(text_index.progress)).indexed
+
+    def _request_chores(self) -> None:
+        self.writer.request_chores()
 
     async def update(self, scope: Scope, id: str, changes: ConversationChanges) -> ConversationInfo:
         info = await self.writer.submit(details.update, scope, id, changes)
@@ -326,6 +333,7 @@ class SQLiteEngine:
     async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Deletion:
         while await self.eraser.slice(large_deletions.drop_bodies, scope, conversation, turn):
             pass
+        await self.eraser.unindex_turns(scope, [(conversation, turn)])
         removed = await self.writer.submit(deletion.forget_turn, scope, conversation, turn)
         return await self._scrubbed(removed)
 
@@ -338,6 +346,8 @@ class SQLiteEngine:
         return await self._scrubbed(Deletion(conversations=(conversation,)))
 
     async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Deletion:
+        turns = await self.readers.run(deletion.turns_to_retire, scope, conversation, position)
+        await self.eraser.unindex_turns(scope, turns)
         return await self._scrubbed(await self.writer.submit(deletion.retire, scope, conversation, position, keep_salt))
 
     async def forget_older(self, scope: Scope, before: int) -> Deletion:
@@ -351,6 +361,7 @@ class SQLiteEngine:
 
     async def _forget_all(self, scope: Scope, turns: Sequence[tuple[str, str]]) -> list[str]:
         forgotten: list[str] = []
+        await self.eraser.unindex_turns(scope, turns)
         while turns:
             looked_at, ids = await self.eraser.slice(deletion.forget_some, scope, turns)
             turns, forgotten = turns[looked_at:], forgotten + ids
@@ -446,6 +457,7 @@ class SQLiteEngine:
 
     async def erase_turns(self, scope: Scope, conversation: str, name: ErasedName) -> ErasedTurns:
         found = await self.readers.run(erasure.find_turns, scope, conversation, name)
+        await self.eraser.unindex_turns(scope, [(conversation, turn) for turn in found])
         erased = await self.eraser.slice(erasure.erase_turns, scope, conversation, name, found)
         if not erased.more:
             bodies = await self.readers.run(erasure.find_bodies, scope, conversation, name)

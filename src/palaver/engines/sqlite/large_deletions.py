@@ -15,15 +15,18 @@ that opens the file, expires, sweeps, or calls `forget` again continues at step 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import starmap
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
+from palaver.core.concurrency import run_in_strides
 from palaver.core.identity import digest
 from palaver.core.rights import require_owner
 from palaver.engines.erasing import CODES, KINDS, ErasureKind
-from palaver.engines.rows import TurnRow, scope_params
+from palaver.engines.rows import Row, TurnRow, scope_params
 from palaver.engines.sqlite import deletion, requests, text_index
 from palaver.engines.sqlite.details import drop_generated_title, info
 from palaver.engines.sqlite.open_conversation import OpenConversation, open_conversation
@@ -31,16 +34,21 @@ from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.readers import Readers
 from palaver.engines.sqlite.transaction import Tx
 from palaver.engines.sqlite.writer import Writer
-from palaver.errors import ConversationGone
+from palaver.errors import ConversationGone, NotFound
 from palaver.model import Scope
+from palaver.recall.terms import english_passages
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 PAUSE_SECONDS = 0.006  # between two slices; longer than another process waits before it looks for the lock again
-CHUNK = 20  # turns between two looks at the clock
+CHUNK, CHUNK_CHARACTERS = 20, 20_000  # turns between two looks at the clock, and of how much text, at most
+PASSAGES, PASSAGES_TO_MERGE = 4, 100  # of one turn that leave in one slice: with secure-delete, and without
+MANY_PASSAGES = 20  # of a turn: with more, they leave the index before it is forgotten,
+VERY_MANY_PASSAGES = 500  # and before the other turns of a conversation that is deleted as a whole
 MERGE_PAGES = 24  # that one slice writes
 BULK_SHARE = 16  # with more than this part of the index, merging it is faster than overwriting each word
+TURN_SHARE = 128  # the same for one turn, whose words are overwritten a few passages at a time
 LAST_ROUND = 2_000  # passages that one step of a merge may leave out altogether
 
 
@@ -159,12 +167,24 @@ def unindex_slice(tx: Tx, hidden: HiddenConversation, turns: tuple[int, int], af
 def _unindex_next(conv: OpenConversation, turns: tuple[int, int], after: int, bulk: bool) -> int | None:
     timer, (step, rest) = deletion.SliceTimer(), turns
     while found := conv.tx.all(Q.turns_to_unindex, cid=conv.cid, after=after, step=step, rest=rest, limit=CHUNK):
-        rows = list(starmap(TurnRow, found))
+        rows = _some(found)
         text_index.unindex_known(conv, rows, merged_later=bulk)
         after = rows[-1].seq
         if timer.is_over():
             return after
     return None
+
+
+def _some(rows: Sequence[Row]) -> list[TurnRow]:
+    """Return the first turns, with at most `CHUNK_CHARACTERS` after the first one."""
+    found: list[TurnRow] = []
+    characters = 0
+    for turn in starmap(TurnRow, rows):
+        characters += len(turn.content or "")
+        if found and characters > CHUNK_CHARACTERS:
+            break
+        found.append(turn)
+    return found
 
 
 def rows_slice(tx: Tx, hidden: HiddenConversation, after: int) -> int | None:
@@ -175,7 +195,7 @@ def rows_slice(tx: Tx, hidden: HiddenConversation, after: int) -> int | None:
     timer, before = deletion.SliceTimer(), after
     stubs: list[bytes] = []
     while rows := tx.all(Q.next_turns, cid=conv.cid, after=after, limit=CHUNK):
-        turns = list(starmap(TurnRow, rows))
+        turns = _some(rows)
         text_index.unindex_known(conv, turns)  # one may have been indexed again since
         stubs += deletion.remove_rows(conv, turns, keep_stubs=hidden.kind == "reset")
         after = turns[-1].seq
@@ -239,6 +259,69 @@ def drop_bodies(tx: Tx, scope: Scope, conversation: str, turn: str) -> bool:
     return False
 
 
+# ---- turns with many passages --------------------------------------------------------------------------------------
+# They leave the text index before anything else is deleted, the last ones first. If the process is killed in between,
+# the turn is found by fewer of its words until it is forgotten.
+
+OpenTurn = Callable[[Tx], tuple[OpenConversation, TurnRow]]
+"""Opens the conversation of a turn, and reads the turn. Raises NotFound if either is gone."""
+
+
+def open_turn(tx: Tx, scope: Scope, conversation: str, turn: str) -> tuple[OpenConversation, TurnRow]:
+    conv = open_conversation(tx, scope, conversation)
+    return conv, conv.turn(turn)
+
+
+def open_hidden_turn(tx: Tx, hidden: HiddenConversation, turn: str) -> tuple[OpenConversation, TurnRow]:
+    conv = hidden.open(tx)
+    if conv is None:
+        raise ConversationGone(hidden.id)
+    return conv, conv.turn(turn)
+
+
+class LargeTurn(NamedTuple):
+    """A turn with many passages. `bulk`: they leave without secure-delete, and the index is merged."""
+
+    conversation: str
+    id: str
+    bulk: bool
+
+
+def turns_to_unindex(tx: Tx, scope: Scope, turns: Sequence[tuple[str, str]]) -> list[LargeTurn]:
+    """Find the turns with many passages among some that will be forgotten, and their tool results."""
+    found: list[LargeTurn] = []
+    for conversation, turn in turns:
+        with suppress(NotFound):  # who forgets it gets the error
+            conv, row = open_turn(tx, scope, conversation, turn)
+            for one in (row, *deletion.results_of(conv, row)):
+                mine = tx.all(Q.count_passages_of, tid=one.tid)[0][0]
+                if mine > MANY_PASSAGES:
+                    is_large = bool(tx.all(Q.is_large_share, mine=mine, share=TURN_SHARE)[0][0])
+                    found.append(LargeTurn(conversation, one.id, is_large))
+                elif not mine and text_index.unmerged(tx) is not None and text_index.should_be_indexed(conv, one):
+                    found.append(LargeTurn(conversation, one.id, True))  # a process was killed before the merge
+    return found
+
+
+def turns_to_unindex_first(tx: Tx, hidden: HiddenConversation) -> list[str]:
+    return [id for (id,) in tx.all(Q.turns_of_many_passages, cid=hidden.cid, most=VERY_MANY_PASSAGES)]
+
+
+def text_of_turn(tx: Tx, find: OpenTurn) -> str:
+    return text_index.text_of(find(tx)[1])
+
+
+def passages_slice(tx: Tx, find: OpenTurn, derived: Sequence[str], bulk: bool) -> bool:
+    """Take the last passages of a turn out of the text index. False when it has none."""
+    conv, turn = find(tx)
+    if bulk:
+        with text_index.removal_before_merge(tx):
+            return text_index.unindex_last(conv, turn, derived, PASSAGES_TO_MERGE, merged_later=True)
+    more = text_index.unindex_last(conv, turn, derived, PASSAGES)
+    deletion.mark_for_scrub(tx)
+    return more
+
+
 # ---- the driver ----------------------------------------------------------------------------------------------------
 
 
@@ -263,11 +346,31 @@ class Eraser:
         await asyncio.sleep(PAUSE_SECONDS)
         return result
 
+    async def unindex_turns(self, scope: Scope, turns: Sequence[tuple[str, str]]) -> None:
+        """Take those with many passages out of the text index, before they are forgotten."""
+        for one in await self.readers.run(turns_to_unindex, scope, turns):
+            find = partial(open_turn, scope=scope, conversation=one.conversation, turn=one.id)
+            if one.bulk:
+                async with self._one_at_a_time:
+                    await self._unindex_turn(find, bulk=True)
+                    await self._merge_index()
+            else:
+                await self._unindex_turn(find, bulk=False)
+
+    async def _unindex_turn(self, find: OpenTurn, bulk: bool) -> None:
+        with suppress(NotFound):  # another process has deleted it
+            text = await self.readers.run(text_of_turn, find)
+            derived = await run_in_strides(partial(english_passages, text), len(text))
+            while await self.slice(passages_slice, find, derived, bulk):
+                pass
+
     async def _unindex(self, hidden: HiddenConversation) -> None:
         if await self.readers.run(text_index.has_lost_passages, hidden.cid):
             await self.writer.submit(text_index.rebuild_damaged)  # words may be in the index, though nothing says where
         mine, others = await self.readers.run(index_shares, hidden.cid)
         bulk = mine * BULK_SHARE > mine + others
+        for turn in await self.readers.run(turns_to_unindex_first, hidden):
+            await self._unindex_turn(partial(open_hidden_turn, hidden=hidden, turn=turn), bulk)
         for turns in rounds(mine, others) if bulk else [(1, 0)]:
             after: int | None = -1
             while after is not None:

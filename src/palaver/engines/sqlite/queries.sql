@@ -283,6 +283,18 @@ SELECT 1 FROM conversations c WHERE c.cid = :cid AND c.passage_count > (
 -- passages_of: read the passages of one turn
 SELECT pid, part, terms, size FROM passages WHERE tid = :tid
 
+-- last_passages_of: read the last passages of one turn, by their numbers
+SELECT pid, part, terms, size FROM passages WHERE tid = :tid ORDER BY pid DESC LIMIT :limit
+
+-- count_passages_of: count the passages of one turn
+SELECT count(*) FROM passages WHERE tid = :tid
+
+-- is_large_share: check whether a number of passages is more than a part of the index
+SELECT :mine * :share > (SELECT count(*) FROM (SELECT 1 FROM passages LIMIT :mine * :share))
+
+-- turns_of_many_passages: find the turns of a conversation that have more passages than one transaction should remove
+SELECT t.id FROM turns t JOIN passages p ON p.tid = t.tid WHERE t.cid = :cid GROUP BY t.tid HAVING count(*) > :most
+
 -- title_passage: read the passage of a title
 SELECT pid, part, terms, size FROM passages WHERE pid = :pid
 
@@ -332,6 +344,12 @@ UPDATE text_index_idx SET term = :first WHERE segid = :segid AND term = :term
 
 -- backlog: count how many turns the text index is behind, at most
 SELECT coalesce((SELECT max(tid) FROM turns), 0) - (SELECT value FROM meta WHERE name = 'indexed_tid')
+
+-- index_progress: read how far the text index has come, and how far it can come
+SELECT value, coalesce((SELECT max(tid) FROM turns), 0) FROM meta WHERE name = 'indexed_tid'
+
+-- next_part: read which passage of a turn's own words comes next; those of its files have higher numbers
+SELECT coalesce(max(part) + 1, 0) FROM passages WHERE tid = :tid AND part < :files
 
 -- indexed_tid: read how far the text index has come
 SELECT value FROM meta WHERE name = 'indexed_tid'
@@ -403,7 +421,7 @@ SELECT (SELECT coalesce(sum(c.passage_count), 0) FROM conversations c),
 SELECT c.cid, c.tenant, c.owner, c.title FROM conversations c WHERE c.title IS NOT NULL
 
 -- to_index: read the next turns that are not indexed, and whether their conversation is being deleted
-SELECT t.tid, t.cid, t.status, t.is_parts, t.content, c.tenant, c.owner, coalesce(c.expires_at <= 2, 0) FROM turns t
+SELECT t.tid, t.cid, t.id, t.status, t.is_parts, coalesce(t.content, ''), c.tenant, c.owner, coalesce(c.expires_at <= 2, 0) FROM turns t
 JOIN conversations c ON c.cid = t.cid WHERE t.tid > :tid ORDER BY t.tid LIMIT :limit
 
 -- search: find matching passages that the scope may see, newest first

@@ -23,7 +23,8 @@ from palaver.engines.sqlite.transaction import Tx
 from palaver.engines.sqlite.unindexed import MOST, IndexState
 from palaver.recall.terms import ANALYZER, english_passages, index_passages, title_terms
 
-BATCH = 500  # turns indexed in one transaction
+BATCH = 500  # turns indexed in one transaction,
+BATCH_CHARACTERS = 100_000  # or fewer, with so much text; a turn that has more is indexed by `TurnIndexer`
 INDEX = table_repair.INDEX
 TABLES = ("passages", INDEX)
 
@@ -45,6 +46,17 @@ def scope_words(cid: int, tenant: str, owner: str) -> str:
 # ---- adding --------------------------------------------------------------------------------------------------------
 
 
+class IndexProgress(NamedTuple):
+    """The numbers of the last turn that is indexed, and of the last one that is stored."""
+
+    indexed: int
+    stored: int
+
+
+def progress(tx: Tx) -> IndexProgress:
+    return IndexProgress(*tx.all(Q.index_progress)[0])
+
+
 def backlog(tx: Tx) -> int:
     """Return how many turns the index is behind, at most."""
     row = tx.one(Q.backlog)
@@ -53,30 +65,58 @@ def backlog(tx: Tx) -> int:
 
 
 def index_batch(tx: Tx) -> int:
-    """Index the next turns. Returns how many there were.
+    """Index the next turns, up to one that is large. Returns how many there were.
 
     A pending turn is skipped: the commit that completes it indexes it (see `index_completed_turn`).
     """
-    rows = tx.all(Q.to_index, tid=_indexed_tid(tx), limit=BATCH)
+    rows, is_end = _next_turns(tx)
     if not rows:
-        if is_rebuilding(tx):
+        if is_end and is_rebuilding(tx):
             tx.run(Q.mark_rebuilt)
         return 0
-    entries = [
-        _turn_entry(cid, tid, scope_words(cid, tenant, owner), words(decode_content(content, bool(is_parts))))
-        for tid, cid, status, is_parts, content, tenant, owner, hidden in rows
-        if status == "complete" and not hidden
-    ]
-    _add_entries(tx, entries)
-    tx.run(Q.save_indexed_tid, tid=rows[-1][0])
-    jobs.enqueue_for_new_turns(tx, sorted({row[1] for row in rows}))
+    _add_entries(tx, [turn.entry() for turn in rows if turn.is_ready])
+    _save_progress(tx, rows)
     return len(rows)
+
+
+def next_large_turn(tx: Tx) -> UnindexedTurn | None:
+    """Return the next turn, if it is a large one."""
+    row = tx.one(Q.to_index, tid=_indexed_tid(tx), limit=1)
+    turn = UnindexedTurn(*row) if row else None
+    return turn if turn is not None and turn.is_large else None
+
+
+def index_part(tx: Tx, turn: UnindexedTurn, entry: IndexEntry, first: int, most: int) -> bool:
+    """Index some passages of a large turn, beginning with the number `first`. True when it has all of them."""
+    _add_entries(tx, [entry._replace(passages=entry.passages[first : first + most], first=first)])
+    is_whole = first + most >= len(entry.passages)
+    if is_whole:
+        _save_progress(tx, [turn])
+    return is_whole
+
+
+def _next_turns(tx: Tx) -> tuple[list[UnindexedTurn], bool]:
+    """Read the next turns, up to one that is large, and say whether they are the last ones."""
+    found: list[UnindexedTurn] = []
+    characters = 0
+    for row in tx.each(Q.to_index, tid=_indexed_tid(tx), limit=BATCH):
+        turn = UnindexedTurn(*row)
+        characters += len(turn.content)
+        if turn.is_large or (found and characters > BATCH_CHARACTERS):
+            return found, False
+        found.append(turn)
+    return found, len(found) < BATCH
+
+
+def _save_progress(tx: Tx, turns: Sequence[UnindexedTurn]) -> None:
+    tx.run(Q.save_indexed_tid, tid=turns[-1].tid)
+    jobs.enqueue_for_new_turns(tx, sorted({turn.cid for turn in turns}))
 
 
 def index_completed_turn(conv: OpenConversation, turn: TurnRow) -> None:
     """Index a turn that `index_batch` skipped because it was still being written."""
     if turn.tid <= _indexed_tid(conv.tx):
-        _add_entries(conv.tx, [_turn_entry(conv.cid, turn.tid, _words(conv), _text(turn))])
+        _add_entries(conv.tx, [_turn_entry(conv.cid, turn.tid, _words(conv), text_of(turn))])
         jobs.enqueue_for_new_turns(conv.tx, [conv.cid])
 
 
@@ -88,6 +128,33 @@ def index_title(conv: OpenConversation, title: str | None) -> int | None:
 def index_file(conv: OpenConversation, tid: int, first: int, stems: Sequence[str]) -> None:
     """Index the words of a turn's file. `passages` keeps them, so that removing them does not need the file."""
     _add_entries(conv.tx, [IndexEntry(conv.cid, tid, _words(conv), stems, True, first)])
+
+
+class UnindexedTurn(NamedTuple):
+    """A turn that the index does not have yet. `is_hidden`: its conversation is being deleted."""
+
+    tid: int
+    cid: int
+    id: str
+    status: str
+    is_parts: int
+    content: str
+    tenant: str
+    owner: str
+    is_hidden: int
+
+    @property
+    def is_ready(self) -> bool:
+        return self.status == "complete" and not self.is_hidden
+
+    @property
+    def is_large(self) -> bool:
+        return self.is_ready and len(self.content) > BATCH_CHARACTERS
+
+    def entry(self) -> IndexEntry:
+        """Find its words. The time grows with its length."""
+        scope = scope_words(self.cid, self.tenant, self.owner)
+        return _turn_entry(self.cid, self.tid, scope, words(decode_content(self.content, bool(self.is_parts))))
 
 
 class IndexEntry(NamedTuple):
@@ -140,11 +207,6 @@ def _add_entries(tx: Tx, entries: Sequence[IndexEntry]) -> int:
 # An index of an earlier version has the terms of English only. It stays in use while others are added.
 
 
-def chores(tx: Tx) -> int:
-    """Do work that waits for a quiet moment. Returns how many turns were looked at."""
-    return index_batch(tx) or complete_batch(tx)
-
-
 def complete_batch(tx: Tx) -> int:
     """Add the terms of other languages to the next turns that were indexed without. Returns how many were read."""
     progress = _languages_progress(tx)
@@ -186,7 +248,7 @@ def _languages_progress(tx: Tx) -> tuple[int, int] | None:
 def unindex(conv: OpenConversation, turns: Sequence[TurnRow]) -> None:
     """Remove turns from the index. If passages of theirs were lost, the whole index is made again."""
     others = unindex_known(conv, turns)
-    if any(_should_be_indexed(conv, turn) for turn in others) and has_lost_passages(conv.tx, conv.cid):
+    if any(should_be_indexed(conv, turn) for turn in others) and has_lost_passages(conv.tx, conv.cid):
         rebuild_damaged(conv.tx)  # their words may be in the index, though nothing says where
 
 
@@ -199,7 +261,7 @@ def unindex_known(conv: OpenConversation, turns: Sequence[TurnRow], *, merged_la
         if not rows:
             others.append(turn)
             continue
-        _remove(conv, rows, english_passages(_text(turn)), keep_terms=not merged_later)
+        _remove(conv, rows, english_passages(text_of(turn)), keep_terms=not merged_later)
         count, terms = count + len(rows), terms + sum(size for *_, size in rows)
     if count:
         conv.tx.run(Q.count_passages, cid=conv.cid, count=-count, terms=-terms)
@@ -207,8 +269,27 @@ def unindex_known(conv: OpenConversation, turns: Sequence[TurnRow], *, merged_la
     return others
 
 
-def _should_be_indexed(conv: OpenConversation, turn: TurnRow) -> bool:
-    return turn.status == "complete" and turn.tid <= _indexed_tid(conv.tx) and any(english_passages(_text(turn)))
+def unindex_last(
+    conv: OpenConversation, turn: TurnRow, derived: Sequence[str], most: int, *, merged_later: bool = False
+) -> bool:
+    """Remove the last passages of a turn, `most` of them. False when it had none.
+
+    `derived` are its `english_passages`; `merged_later`: see `removal_before_merge`.
+    """
+    rows = conv.tx.all(Q.last_passages_of, tid=turn.tid, limit=most)
+    if rows:
+        _remove(conv, rows, derived, keep_terms=not merged_later)
+        conv.tx.run(Q.count_passages, cid=conv.cid, count=-len(rows), terms=-sum(size for *_, size in rows))
+        conv.tx.run(Q.lower_embedded_pids)
+    return bool(rows)
+
+
+def should_be_indexed(conv: OpenConversation, turn: TurnRow) -> bool:
+    """Return whether the index has, or had, passages of a turn."""
+    if turn.status != "complete" or turn.tid > _indexed_tid(conv.tx):
+        return False
+    text = text_of(turn)
+    return len(text) > BATCH_CHARACTERS or any(english_passages(text))
 
 
 def has_lost_passages(tx: Tx, cid: int) -> bool:
@@ -380,7 +461,7 @@ def _indexed_tid(tx: Tx) -> int:
     return int(row[0])
 
 
-def _text(turn: TurnRow) -> str:
+def text_of(turn: TurnRow) -> str:
     return words(decode_content(turn.content or "", bool(turn.is_parts)))
 
 

@@ -155,6 +155,13 @@ class Writer(ForkGuard):
         """Run the chores now, not in a quiet moment. Returns how much they did; call again for the rest."""
         return self.submit(self._run_chores)
 
+    def request_chores(self) -> None:
+        """Have the thread run the chores in a quiet moment. Any thread may call it."""
+        with self._gate:
+            if not self._closed:
+                self._chores_due += 1
+                self._queue.put(_Wake.UP)
+
     def _run_chores(self, tx: Tx) -> int:
         self._chores_due = 0
         return self.chores(tx)
