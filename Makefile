@@ -101,12 +101,13 @@ sbom:
 # Run the failed tests once more, alone. One that passes now depends on what else the machine does: it is named at the end and
 # has to be fixed. With CI=true more than two of them fail the run.
 MOST_AGAIN := 2
+FAILED := .pytest_cache/v/cache/lastfailed
 again:
 	@echo "== NOT GREEN AT THE FIRST TRY. The tests named above run once more, alone."
-	@cp .pytest_cache/v/cache/lastfailed .pytest_cache/failed-at-first
+	@cp $(FAILED) $(FAILED)-at-first
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 5 --verbose
-	@echo "== They pass alone, and have to be fixed all the same:"; cat .pytest_cache/failed-at-first
-	@test "$$CI" != true || test $$(grep -c true .pytest_cache/failed-at-first) -le $(MOST_AGAIN) \
+	@echo "== They pass alone, and have to be fixed all the same:"; cat $(FAILED)-at-first
+	@test "$$CI" != true || test $$(grep -c true $(FAILED)-at-first) -le $(MOST_AGAIN) \
 	|| { echo "== In CI more than $(MOST_AGAIN) of them are a failure."; exit 1; }
 
 $(CLIENTS)/newest/.ready: tests/clients/requirements.txt

@@ -68,7 +68,9 @@ class Tab:
             self.errors.append(f"console: {message.text}")
 
     def _asked(self, request: Any) -> None:
-        if not request.url.startswith((self.url, "blob:", "data:")):
+        if not request.url.startswith("chrome://") and (
+            not request.url.startswith((self.url, "blob:", "data:"))
+        ):  # chrome: the browser's own PDF viewer
             self.errors.append(f"asked elsewhere: {request.url}")
 
     def open(self, path: str = "/") -> Tab:

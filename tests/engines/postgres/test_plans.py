@@ -193,6 +193,7 @@ PLANNED_EACH_TIME = {
     "palaver.looked_at",
     "palaver.matching",
     "palaver.matching_where",
+    "palaver.missing",
     "palaver.nearest_turns",
     "palaver.profiled",
     "palaver.ranked_by_words",
