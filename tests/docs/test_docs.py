@@ -92,8 +92,9 @@ def test_code_that_does_not_run_is_counted_and_has_a_reason() -> None:
 @pytest.mark.parametrize("page", PAGES[1:], ids=name_of)
 def test_every_page_says_whom_it_is_for_and_what_they_can_do_afterwards(page: Path) -> None:
     first = page.read_text().split("\n\n")[1]
-    assert first.startswith("For "), first
-    assert "fterwards" in first, first
+    assert first.startswith(("This page is for ", "For ")), first
+    assert re.search("By the end, you |Afterwards,? ", first), first
+    assert len(first.splitlines()) <= 2, first
 
 
 MOVES = sorted(page for page in (ROOT / "docs/come-from").glob("*.md") if page.name != "index.md")
