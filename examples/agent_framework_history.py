@@ -3,7 +3,7 @@
     pip install "palaver[agent-framework]"
     python examples/agent_framework_history.py
 
-It needs no model.
+It runs offline, with a stand-in for the model.
 """
 
 import asyncio

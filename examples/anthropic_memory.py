@@ -3,7 +3,7 @@
     pip install "palaver[anthropic]"
     python examples/anthropic_memory.py
 
-No model is asked here.
+It runs without a model: the program sends the commands that a model would send.
 """
 
 import palaver

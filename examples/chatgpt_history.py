@@ -1,11 +1,11 @@
 """Import your ChatGPT history and ask it questions, offline.
 
     pip install palaver
-    python examples/chatgpt_history.py                                   # with a small export that it makes
+    python examples/chatgpt_history.py                                   # with a small sample export
     python examples/chatgpt_history.py export.zip "What did I decide about the flat?"
 
-The export is the archive of ChatGPT's *Settings → Data controls → Export data*. It is read and never changed. The
-conversations go into chatgpt.db in the current folder; a second run adds what is new.
+The export is the archive of ChatGPT's *Settings → Data controls → Export data*. The program does not change it. It
+stores the conversations in chatgpt.db in the current folder. A second run adds new messages only.
 """
 
 import json
@@ -25,7 +25,7 @@ QUESTIONS = ("Which flat did we choose?", "How long does the starter rest?")
 
 
 def make_export(path: Path) -> Path:
-    """Write an archive in the form of ChatGPT's own: a tree of messages for each conversation."""
+    """Write an archive in the format of ChatGPT's exports: a tree of messages for each conversation."""
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("conversations.json", json.dumps([make_talk(title, said) for title, said in TALKS.items()]))
     return path
@@ -45,7 +45,7 @@ def make_talk(title: str, said: list[str]) -> dict[str, object]:
 
 def ask(database: str, questions: list[str]) -> None:
     with palaver.sync.open(database, user="me") as store:
-        store.settle()  # vectors of all turns, so that recall also goes by meaning
+        store.settle()  # wait for the vectors of all turns, so that recall also searches by meaning
         desk = store.conversation("questions")
         for question in questions:
             print(f"\n{question}")

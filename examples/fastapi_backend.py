@@ -1,10 +1,11 @@
-"""A chat backend with FastAPI: two routes, a streamed answer, and each user sees their own conversations.
+"""A chat backend with FastAPI: two routes and a streamed answer. Each user sees their own conversations.
 
     pip install "palaver[server]"
     python examples/fastapi_backend.py           # serves on http://127.0.0.1:8000/docs
-    python examples/fastapi_backend.py --try     # sends itself two messages and ends (needs `pip install httpx2`)
+    python examples/fastapi_backend.py --try     # sends two messages to itself and exits (needs `pip install httpx2`)
 
-No key is needed: without a model, answers are quotes of earlier turns. With one, write model="openai:gpt-5".
+No API key is needed: without a model, answers quote earlier turns. To use a model, pass model="openai:gpt-5" to
+`palaver.open`.
 """
 
 import sys
@@ -29,7 +30,7 @@ app = FastAPI(lifespan=lifespan)
 
 
 def signed_in_user(x_user: Annotated[str, Header()]) -> palaver.Scope:
-    """Replace this by your own login: the signed-in user acts in a scope of their own."""
+    """Return the scope of the signed-in user. Replace this with your own login."""
     return palaver.Scope("default", x_user)
 
 
@@ -41,7 +42,7 @@ async def answer(name: str, message: str, user: User) -> StreamingResponse:
     talk = await app.state.store.scoped(user).conversation(name)
 
     async def words() -> AsyncIterator[str]:
-        async for event in talk.generate_stream(message):  # the question is stored before the first word
+        async for event in talk.generate_stream(message):  # the question is stored before the first word arrives
             if isinstance(event, palaver.TextDelta):
                 yield event.text
 

@@ -3,7 +3,7 @@
     pip install "palaver[google-adk]"
     python examples/google_adk_runner.py
 
-The agent needs no model.
+It runs offline: the agent does not call a model.
 """
 
 import asyncio

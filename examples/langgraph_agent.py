@@ -22,7 +22,7 @@ class State(TypedDict):
 
 
 async def answer(state: State, *, store: BaseStore) -> State:
-    """Stand in for a model: remember what was said, and reply with the memory that fits."""
+    """Stand-in for a model: store the message as a memory, and reply with the memory that fits best."""
     question = str(state["messages"][-1].content)
     found = await store.asearch(("memories", "ada"), query=question, limit=1)
     await store.aput(("memories", "ada"), str(len(state["messages"])), {"text": question})

@@ -1,4 +1,4 @@
-"""LlamaIndex memory over a conversation, with a block that recalls.
+"""LlamaIndex memory stored in a Palaver conversation, with a block for recalled turns.
 
 pip install "palaver[llama-index]"
 python examples/llama_index_memory.py

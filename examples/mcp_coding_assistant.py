@@ -1,10 +1,10 @@
-"""Memory for a coding assistant over MCP. This program plays the assistant: two sessions, and the second one remembers.
+"""Memory for a coding assistant over MCP. The program acts as the assistant, in two sessions. The second one remembers.
 
     pip install "palaver[mcp]"
     python examples/mcp_coding_assistant.py
 
-For a real assistant, add what this program prints first to its `mcpServers`. Claude Code and Codex take one line:
-`claude mcp add palaver -- palaver mcp --db ~/memory.db`.
+The program first prints JSON. For a real assistant, add it to the assistant's `mcpServers`. For Claude Code, run
+`claude mcp add palaver -- palaver mcp --db ~/memory.db`. Codex has the same command: `codex mcp add …`.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ DECISION = "We decided to use Postgres 18 for the billing service, because it ne
 
 
 async def call(command: list[str], tool: str, arguments: dict[str, str]) -> str:
-    """Start the server as an assistant does, call one tool, and end."""
+    """Start the server as an assistant does, call one tool, and stop the server."""
     server = StdioServerParameters(command=command[0], args=command[1:])
     async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
         await session.initialize()

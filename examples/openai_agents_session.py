@@ -3,7 +3,7 @@
     pip install "palaver[openai-agents]"
     python examples/openai_agents_session.py
 
-It needs no model.
+It runs offline, with a scripted model.
 """
 
 import asyncio

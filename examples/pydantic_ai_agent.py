@@ -1,9 +1,9 @@
-"""Pydantic AI with contexts of Palaver.
+"""Pydantic AI with contexts from Palaver.
 
     pip install "palaver[pydantic-ai]"
     python examples/pydantic_ai_agent.py
 
-The model is a function.
+It runs offline: the model is a function.
 """
 
 import asyncio

@@ -1,9 +1,10 @@
-"""A chat in the browser with Streamlit: it remembers after a reload, and shows what the model would read.
+"""A chat in the browser with Streamlit. It keeps the conversation after a reload, and shows what the model would read.
 
     pip install palaver streamlit
     streamlit run examples/streamlit_chat.py
 
-No key is needed: without a model, answers are quotes of earlier turns. With one, write model="openai:gpt-5".
+No API key is needed: without a model, answers quote earlier turns. To use a model, pass model="openai:gpt-5" to
+`palaver.sync.open`.
 """
 
 import streamlit as st
@@ -13,7 +14,7 @@ import palaver.sync
 
 @st.cache_resource
 def open_store() -> palaver.sync.Store:
-    """One store serves the whole process; Streamlit runs this script again for every click."""
+    """Open one store for the whole process. Streamlit runs this script again for every click."""
     return palaver.sync.open("sqlite:///streamlit.db", user="ada")
 
 

@@ -1,10 +1,10 @@
-"""An app on Supabase: each user reads and writes as themselves, under row level security.
+"""An app on Supabase: each user reads and writes with their own token, under row level security.
 
     pip install "palaver[supabase]"
     python examples/supabase_app.py
 
-Without settings it runs offline, on an SQLite file: the program is the same on every engine. For a project, create the
-schema first (`palaver migrate --sql --supabase`, docs/how-to/supabase.md), then set
+Without settings, it runs offline on an SQLite file. The code is the same on every engine. To use a Supabase project,
+create the schema first (`palaver migrate --sql --supabase`, docs/how-to/supabase.md). Then set
 
     SUPABASE_URL     https://yourproject.supabase.co
     SUPABASE_KEY     the publishable key; never the secret one

@@ -3,7 +3,7 @@
     pip install palaver
     python examples/two_agents.py
 
-The models are scripted stand-ins, so that it runs without a key. Write "openai:gpt-5" or "anthropic:…" instead.
+The models are scripted, so that it runs without an API key. To use real ones, write "openai:gpt-5" or "anthropic:…".
 """
 
 import asyncio
