@@ -16,7 +16,7 @@ from bench.read import fill, fill_raw
 # Nobody should wait for these who only says `import palaver`: the driver, the command line, and everything optional.
 NOT_AT_IMPORT = (
     "apsw sqlite_vec typer click rich asyncpg supabase fastapi starlette uvicorn mcp jwt openai anthropic onnxruntime "
-    "tokenizers numpy opentelemetry obstore structlog stamina pydantic httpx rs_bpe"
+    "tokenizers numpy opentelemetry obstore structlog stamina pydantic httpx tiktoken regex requests"
 ).split()
 IMPORT = (
     "import json, sys, time; start = time.perf_counter(); import {name}; taken = time.perf_counter() - start; "

@@ -18,11 +18,13 @@ PAGE = Path(__file__).parents[1] / "docs/reference/licences.md"
 BASE, ALL = "palaver", "palaver[all]"
 INTRO = """# Licences of dependencies
 
-For lawyers and packagers. Afterwards you know the licences of the packages that an install of Palaver brings.
+This page is for lawyers and packagers.
+By the end, you know the licences of the packages that an install of Palaver brings.
 
 Palaver itself: Apache-2.0. This page is written by `make licences` from the packages' own metadata; `make sbom` writes
 the same as CycloneDX, with versions. The web app inside the wheel has lists of its own, `LICENSES.md` and
-`LICENSES-diagrams.md` in `palaver/server/web/static`. The model for recall is Apache-2.0: see its `NOTICE`.
+`LICENSES-diagrams.md` in `palaver/server/web/static`. The model for recall is Apache-2.0: see its `NOTICE`. The token
+tables `cl100k_base` and `o200k_base` are those of tiktoken (MIT License, Copyright 2022 OpenAI, Shantanu Jain).
 """
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 

@@ -41,6 +41,8 @@ IN_THE_WHEEL = (
     "palaver/engines/sqlite/queries.sql",
     "palaver/engines/postgres/migrations/0001_spine.sql",
     "palaver/models/offline/recall_minilm/model.onnx",
+    "palaver/models/token_tables/o200k_base.bin",
+    "palaver/models/token_tables/cl100k_base.bin",
 )
 NOT_INSTALLED = "import obstore"  # of the base install
 

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 from palaver.core.strides import between_strides
+from palaver.models.token_tables import Table, load_table
 
 # OpenAI's own names, even behind a provider ("openai:gpt-4o", "azure/gpt-35-turbo") or a fine-tune ("ft:gpt-4o:…").
 _CL100K = re.compile(r"(?:^|[:/.])(?:gpt-4(?![o.\d])|gpt-3\.?5|text-embedding-(?:3|ada-002))")
@@ -30,12 +30,6 @@ _CUT = re.compile(r"(?<=[A-Za-z0-9])(?= \S|\n)|(?<=[A-Za-z])(?=[0-9])|(?<=[0-9])
 MAX_SPLIT_TEXT = 20_000  # characters; a longer text is rarely counted twice
 
 Counter = Callable[[str], int]
-
-
-class Table(Protocol):
-    """A table of a public tokenizer."""
-
-    def count(self, text: str, /) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +79,7 @@ class _Words(dict[str, int]):
         self.table, self.before, self.limit = table, before, limit
 
     def __missing__(self, word: str) -> int:
-        count: int = self.table.count(self.before + word)
+        count = self.table.count(self.before + word)
         if len(word) <= MAX_WORD_LENGTH:
             if len(self) >= self.limit:
                 self.clear()
@@ -100,13 +94,13 @@ def _make_counter(name: str) -> Counter:
     The tables never join two words across a single space, so a text has as many tokens as its words, each with the
     space before it. Looking those up touches far less memory than the table does.
     """
-    table = _load_table(name)
+    table = load_table(name)
     first, later = _Words(table, "").__getitem__, _Words(table, " ").__getitem__
 
     def count(text: str) -> int:
         words = () if len(text) > MAX_SPLIT_TEXT or "\n" in text else text.split()
         if not words or " ".join(words) != text:  # other whitespace, or more than one space
-            return int(table.count(text))
+            return table.count(text)
         return first(words[0]) + sum(map(later, words[1:]))
 
     return count
@@ -170,11 +164,3 @@ def _foreign(text: str, plain: bytes) -> int:
     """Count the characters that are not ASCII, without the quotes and dashes of typeset English."""
     beyond = len(text) - len(plain)
     return beyond and beyond - sum(text.count(mark) for mark in _TYPOGRAPHIC)
-
-
-@lru_cache(maxsize=4)
-def _load_table(name: str) -> Table:
-    from rs_bpe import openai
-
-    table: Table = getattr(openai, name)()
-    return table

@@ -23,6 +23,8 @@ from palaver.errors import FilesNotConfigured, InvalidInput, PalaverError
 from palaver.generation.settings import GenerateSettings
 from palaver.model import Scope
 from palaver.models.registry import ModelRegistry
+from palaver.models.token_tables import load_table
+from palaver.models.tokens import BpeCounter
 from palaver.server.auth import Authenticator, Caller
 from palaver.server.compat.sdk_retries import REMEMBERED, RetriedRequests
 from palaver.server.errors import Refusal
@@ -179,6 +181,7 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
             model_settings=ModelSettings(settings, models_of(store), models_file(settings)),
         )
         await services.model_settings.refresh()
+        await asyncio.to_thread(load_table, BpeCounter().name)  # so that no request waits for it
         if settings.interrupted_answers == "ask_again":
             worker = worker_of(store)
             worker.jobs = {**worker.jobs, ANSWER_JOB: services.answers.answer_again(store)}
