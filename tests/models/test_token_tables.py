@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tools.token_tables import SHA256
 
+from palaver.models import token_tables
 from palaver.models.token_tables import SPLIT, load_table, read_ranks
 from palaver.models.tokens import HARD_PIECE
 from tests.support.examples import examples
@@ -51,6 +52,14 @@ def test_tokens_are_those_of_the_text(name: str, text: str) -> None:
     tokens = table.encoding.encode_ordinary(text)
     assert table.count(text) == len(tokens)
     assert table.encoding.decode(tokens) == text
+
+
+def test_a_clone_that_was_not_installed_says_how_to_get_the_tables(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(token_tables, "_FOLDER", tmp_path)
+    with pytest.raises(FileNotFoundError, match="pip install --editable"):
+        read_ranks("o200k_base")
 
 
 SEED = random.Random(7)

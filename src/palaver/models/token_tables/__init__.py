@@ -54,7 +54,10 @@ def load_table(name: str) -> Table:
 
 def read_ranks(name: str) -> dict[bytes, int]:
     """Read the tokens of a table with their ranks: their number, the length of each in a byte, and all in a row."""
-    content = zlib.decompress((_FOLDER / f"{name}.bin").read_bytes())
+    file = _FOLDER / f"{name}.bin"
+    if not file.exists():
+        raise FileNotFoundError(f"{file} is written at installation: run `pip install --editable .` in this clone")
+    content = zlib.decompress(file.read_bytes())
     size = int.from_bytes(content[:4])
     lengths, tokens = content[4 : 4 + size], content[4 + size :]
     ends = accumulate(lengths, initial=0)
