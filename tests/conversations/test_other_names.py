@@ -10,7 +10,7 @@ import palaver
 from palaver.core.validation import clean_role
 from palaver.errors import InvalidInput
 
-PAGE = "docs/come-from has the names of other systems"
+PAGE = "see docs/come-from for the names in other systems"
 
 
 @pytest.fixture

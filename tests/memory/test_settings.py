@@ -87,11 +87,11 @@ async def test_a_setting_in_metadata_is_stored_and_pointed_out(store: Store, met
 
 
 async def test_names_of_other_systems_lead_to_the_page_with_those_names(store: Store) -> None:
-    with pytest.warns(UserWarning, match=r"give it as settings\.compaction\. docs/come-from"):
+    with pytest.warns(UserWarning, match=r"give it as settings\.compaction; see docs/come-from"):
         talk = await store.conversation("k", metadata={"compaction": {"triggerTurns": 9}})
-    with pytest.raises(InvalidInput, match=r"did you mean 'trigger_turns'\?; docs/come-from"):
+    with pytest.raises(InvalidInput, match=r"did you mean 'trigger_turns'\?; see docs/come-from"):
         await talk.update(settings={"compaction": {"triggerTurns": 9}})
-    with pytest.raises(InvalidInput, match=r"did you mean 'recent_turns'\?; docs/come-from"):
+    with pytest.raises(InvalidInput, match=r"did you mean 'recent_turns'\?; see docs/come-from"):
         await talk.build_context(1_000, recentTurns=3)  # type: ignore[call-arg]
     with pytest.raises(InvalidInput, match=r"did you mean 'trigger_turns'\?\)"):
         await talk.update(settings={"compaction": {"trigger_turn": 9}})

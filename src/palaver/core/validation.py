@@ -17,7 +17,7 @@ from palaver.model import (
     Role,
 )
 
-OTHER_NAMES = "docs/come-from has the names of other systems"
+OTHER_NAMES = "see docs/come-from for the names in other systems"
 # Names of other systems, and ours for the same thing: the first that is known where it is used.
 SYNONYMS = {
     "user_id": ("user", "actor", "owner"),

@@ -160,7 +160,7 @@ def misplaced(metadata: Mapping[str, Any]) -> str | None:
 
 def describe_misplaced(name: str) -> str:
     """Say that a key of `metadata` has no effect, and where it belongs."""
-    return f"metadata.{name} has no effect on the conversation; give it as settings.{name}. {OTHER_NAMES}"
+    return f"metadata.{name} has no effect on the conversation; give it as settings.{name}; {OTHER_NAMES}"
 
 
 def _is_setting(name: str, value: object) -> bool:
