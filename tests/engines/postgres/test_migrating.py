@@ -208,6 +208,16 @@ def test_migrate_prints_what_postgres_says(empty_database: str) -> None:
     assert "42P06" in ran.output
 
 
+async def test_pgvector_in_another_schema_is_refused_with_the_statement_that_moves_it(empty_database: str) -> None:
+    await postgres_server.execute(empty_database, "CREATE EXTENSION vector SCHEMA public")
+    async with transports.open_connection(empty_database, administrator=True) as connection:
+        with pytest.raises(EngineError, match="schema public") as problem:
+            await migrate.migrate(connection)
+        assert await connection.fetchval("SELECT to_regnamespace('palaver')") is None
+        await connection.execute(str(problem.value).partition("has to run: ")[2])
+        assert await migrate.migrate(connection) == (0, migrate.known_version())
+
+
 def test_a_lost_prepared_statement_names_the_option_for_a_pooler() -> None:
     for sqlstate in ("26000", "42P05"):
         assert "?pgbouncer=true" in str(error_for(sqlstate, "prepared statement does not exist"))

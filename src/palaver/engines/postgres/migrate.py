@@ -216,6 +216,7 @@ async def _change_tables(connection: Connection, lock_milliseconds: int) -> None
         since = found.number if tables is None else tables
         if since < known_version():
             await _require_roles(connection)
+            await _require_vector_in_its_schema(connection)
             await connection.execute(f"SET LOCAL lock_timeout = {lock_milliseconds}")
             await connection.execute(_table_script(since))
 
@@ -257,6 +258,24 @@ WHERE r.rolname = ANY ($1) AND me.rolname = current_user
   AND NOT pg_has_role(current_user, r.oid, 'MEMBER WITH ADMIN OPTION')
   AND (s.is_16 OR NOT me.rolcreaterole)
 ORDER BY 1
+"""
+
+
+async def _require_vector_in_its_schema(connection: Connection) -> None:
+    """Raise when pgvector was created elsewhere: the functions name its types as `extensions.vector`."""
+    home = await connection.fetchval(SCHEMA_OF_VECTOR)
+    if home is None or home == "extensions":
+        return
+    name = await connection.fetchval("SELECT quote_ident(current_user)")
+    raise EngineError(
+        f"the extension vector is in the schema {home}; Palaver needs it in the schema extensions. The owner of the "
+        f"extension or a superuser has to run: CREATE SCHEMA IF NOT EXISTS extensions AUTHORIZATION {name}; "
+        "ALTER EXTENSION vector SET SCHEMA extensions"
+    )
+
+
+SCHEMA_OF_VECTOR = """
+SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'
 """
 
 

@@ -1,5 +1,14 @@
 -- Counts for operators.
 
+-- database_bytes: the size of the database. Postgres tells it only to roles that may connect, and an administrator may
+-- have left that right to a few logins: the size of Palaver's own tables then
+CREATE OR REPLACE FUNCTION palaver.database_bytes() RETURNS bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
+  SELECT CASE WHEN has_database_privilege(current_database(), 'CONNECT') THEN pg_database_size(current_database())
+    ELSE (SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+          WHERE n.nspname = 'palaver' AND c.relkind = 'r') END
+$$;
+
 -- stats: counts over what the caller may see, and the jobs of the tenant
 CREATE OR REPLACE FUNCTION palaver_api.stats(who jsonb) RETURNS TABLE (conversations bigint, turns bigint, tokens bigint,
   events bigint, attachments bigint, attachment_bytes bigint, open_streams bigint, files_to_delete bigint, outbox jsonb,
@@ -22,7 +31,7 @@ BEGIN
     (SELECT count(*) FROM streams o WHERE o.tenant = me.tenant AND o.cid IN (SELECT s2.cid FROM seen s2)),
     (SELECT count(*) FROM doomed_blobs b WHERE b.tenant = me.tenant),
     (SELECT coalesce(jsonb_agg(to_jsonb(k)), '[]') FROM kinds k),
-    current_setting('server_version'), pg_database_size(current_database())
+    current_setting('server_version'), database_bytes()
   FROM seen s;
 END $$;
 
