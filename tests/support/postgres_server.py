@@ -7,6 +7,7 @@ knows, and ends with the run that started it.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import importlib.util
 import json
@@ -268,7 +269,15 @@ def close_home() -> None:
     known = Path(home) / "server.json"
     if known.exists():
         remove(Server(**json.loads(known.read_text())))
+    elif url := os.environ.get(EXTERNAL):
+        asyncio.run(_drop_templates(Server(url), Path(home)))
     shutil.rmtree(home, ignore_errors=True)
+
+
+async def _drop_templates(server: Server, home: Path) -> None:
+    """Leave no database of this run on a server that was given."""
+    for template in home.glob("template-*"):
+        await drop_database(server, template.read_text())
 
 
 def shared() -> Server:

@@ -1,6 +1,8 @@
 """The Postgres that the tests start: whose it is, who can reach it, and that it ends."""
 
+import asyncio
 import os
+import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -46,3 +48,28 @@ def test_a_server_of_ones_own_is_gone_afterwards() -> None:
         os.kill(server.pid, 0)
     assert server.data is not None
     assert not Path(server.data).parent.exists()
+
+
+IN_A_RUN_OF_ITS_OWN = """
+import asyncio
+from tests.support import postgres_server
+
+async def nothing(url):
+    pass
+
+postgres_server.open_home()
+print(asyncio.run(postgres_server.migrated_template(postgres_server.shared(), "left", nothing)))
+postgres_server.close_home()
+"""
+
+
+async def test_a_run_leaves_no_database_on_a_server_that_was_given(postgres: Server) -> None:
+    env = os.environ | {postgres_server.EXTERNAL: postgres.url}
+    run = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", IN_A_RUN_OF_ITS_OWN, env=env, stdout=asyncio.subprocess.PIPE
+    )
+    name = (await run.communicate())[0].decode().strip()
+    assert run.returncode == 0
+    connection = await asyncpg.connect(postgres.url)
+    assert name not in [row["datname"] for row in await connection.fetch("SELECT datname FROM pg_database")]
+    await connection.close()
