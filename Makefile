@@ -137,7 +137,7 @@ typescript: $(READY)
 test-clients: $(READY) $(CLIENTS_READY)
 	PALAVER_CLIENTS=$(CLIENTS) $(BIN)/python -m tests.clients
 
-postgres: $(READY)
+postgres: $(READY) pgbouncer
 	@test -n "$(URL)" || { echo "make postgres URL=postgresql://superuser@host/postgres"; exit 2; }
 	PALAVER_TEST_POSTGRES_URL="$(URL)" $(BIN)/python -m pytest -n 3 $(POSTGRES_TESTS)
 
