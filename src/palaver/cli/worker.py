@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from palaver.cli.app import Call, command
 from palaver.cli.database import existing
 from palaver.cli.output import console, counted, emit, note, say, wire
 from palaver.conversations.internals import engine_of, worker_of
+from palaver.errors import EngineError
 
 if TYPE_CHECKING:
     from palaver.conversations.store import Store
@@ -106,7 +108,9 @@ async def _working(store: Store, sweep_every: float, retention_minutes: float | 
 
 
 async def _look(store: Store, screen: StatusLine) -> None:
-    screen.show(await read_backlog(store))
+    if screen.is_shown:
+        with suppress(EngineError):  # unavailable now; the work itself waits for the database too
+            screen.show(await read_backlog(store))
 
 
 async def run_watched(work: Coroutine[Any, Any, None], look: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -133,6 +137,10 @@ class StatusLine:
         self._last: Backlog | None = None
         screen = console(stderr=True)
         self._line = Status("", console=screen) if screen.is_terminal and not call.as_json else None
+
+    @property
+    def is_shown(self) -> bool:
+        return self._as_json or self._line is not None
 
     def __enter__(self) -> None:
         if self._line is not None:
