@@ -281,6 +281,9 @@ DECLARE
   me asker := enter(who, 'read');
   c palaver.conversations := find(me, conversation);
 BEGIN
+  IF to_regclass('palaver_compat.wordless') IS NULL THEN
+    RETURN;  -- the older system's tables were removed, and this function stayed
+  END IF;
   RETURN QUERY SELECT t.tid, t.is_parts, coalesce(CASE WHEN t.status = 'complete' THEN t.content END, '')
   FROM palaver_compat.wordless w JOIN turns t ON t.tenant = w.tenant AND t.tid = w.tid
   WHERE w.tenant = me.tenant AND w.cid = c.cid ORDER BY w.tid LIMIT most;

@@ -94,6 +94,9 @@ LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 #variable_conflict use_column
 DECLARE me asker := enter(who, 'read');
 BEGIN
+  IF to_regclass('palaver_compat.files') IS NULL THEN
+    RETURN;  -- the older system's tables were removed, and this function stayed
+  END IF;
   RETURN QUERY SELECT f.data FROM palaver_compat.files f WHERE f.tenant = me.tenant AND f.path = kept_file.path;
 END $$;
 
