@@ -38,7 +38,7 @@ EXTRAS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "openai": ("models with OpenAI's interface", ("openai",)),
     "anthropic": ("Anthropic's models", ("anthropic",)),
     "mcp": ("the MCP server", ("mcp",)),
-    "otel": ("traces", ("opentelemetry",)),
+    "otel": ("traces", ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")),  # fastapi brings the API
 }
 SQLITE_FEATURES = ("FTS5", "RTREE", "SESSION", "DBSTAT_VTAB", "COLUMN_METADATA")
 
@@ -94,8 +94,15 @@ def _features() -> dict[str, bool]:
 
 
 def _extra(use: str, modules: tuple[str, ...]) -> dict[str, Any]:
-    missing = [module for module in modules if find_spec(module) is None]
+    missing = [module for module in modules if not _is_installed(module)]
     return {"for": use, "installed": not missing, "missing": missing}
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package that it is in
+        return False
 
 
 def _local_embedder() -> dict[str, Any]:

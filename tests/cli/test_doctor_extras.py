@@ -1,0 +1,23 @@
+"""palaver doctor: which extras are installed."""
+
+from __future__ import annotations
+
+from importlib.machinery import ModuleSpec
+
+import pytest
+
+from palaver.cli import doctor
+
+
+def test_the_api_of_opentelemetry_alone_is_not_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fastapi requires `opentelemetry-api`, which exports nothing."""
+
+    def find_spec(name: str) -> ModuleSpec | None:
+        if name.startswith("opentelemetry.exporter."):
+            raise ModuleNotFoundError(name)
+        return ModuleSpec(name, None) if name in ("opentelemetry", "opentelemetry.trace") else None
+
+    monkeypatch.setattr(doctor, "find_spec", find_spec)
+    found = doctor._extra(*doctor.EXTRAS["otel"])
+    assert not found["installed"]
+    assert found["missing"] == ["opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"]
