@@ -77,10 +77,10 @@ def test_the_unit_runs_as_nobody_special_and_starts_what_there_is() -> None:
     assert found["NoNewPrivileges"] == ["yes"]
     program, command, *options = shlex.split(found["ExecStart"][0])
     assert (Path(program).name, command) == ("palaver", "serve")
-    assert options[0] == "--db"
-    assert Path(options[1]).parent == Path("/var/lib") / found["StateDirectory"][0]
+    assert not options, "an option would override the file of settings"
     given = dict(pair.split("=", 1) for pair in found["Environment"])
     assert read_settings(given, None).log_format == "json"
+    assert given["PALAVER_URL"] == f"sqlite:////var/lib/{found['StateDirectory'][0]}/palaver.db"
     assert float(found["TimeoutStopSec"][0]) > read_settings({}, None).shutdown_seconds
 
 
@@ -171,6 +171,8 @@ def test_compose_names_settings_files_and_an_order_that_there_are() -> None:
         for volume in service.get("volumes", ()):
             source = volume.partition(":")[0]
             assert (COMPOSE.parent / source).exists() if source.startswith(".") else source in ("database", "files")
+    assert int(found["server"]["stop_grace_period"].removesuffix("s")) > read_settings({}, None).shutdown_seconds
+    assert "--host" in found["database"]["healthcheck"]["test"]
 
 
 @pytest.mark.costly
