@@ -33,6 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "PALAVER_TENANT",
         "PALAVER_USER",
         "RETENTION_MINUTES",
+        "PALAVER_RETENTION_MINUTES",
         "PALAVER_MODEL",
         "PALAVER_FILES",
         "FORCE_COLOR",

@@ -50,15 +50,30 @@ def test_sweep_forgets_turns_that_are_older_than_the_retention(ok, lines, old_an
 
 
 def test_sweep_reads_the_retention_from_the_environment(lines, old_and_new, monkeypatch):
-    monkeypatch.setenv("RETENTION_MINUTES", "1440")
+    monkeypatch.setenv("PALAVER_RETENTION_MINUTES", "1440")
     assert lines("sweep") == [{"conversations": [], "turns": 1, "streams": 0, "files": 0}]
+
+
+def test_sweep_reads_the_retention_from_its_old_variable_and_warns(cli, old_and_new, monkeypatch):
+    monkeypatch.setenv("RETENTION_MINUTES", "1440")
+    result = cli("sweep")
+    assert "and 1 old turn;" in result.stdout
+    assert "set PALAVER_RETENTION_MINUTES" in result.stderr
+
+
+def test_the_new_variable_of_the_retention_comes_before_the_old_one(cli, old_and_new, monkeypatch):
+    monkeypatch.setenv("RETENTION_MINUTES", "1440")
+    monkeypatch.setenv("PALAVER_RETENTION_MINUTES", "10000000")
+    result = cli("sweep")
+    assert "and 0 old turns;" in result.stdout
+    assert result.stderr == ""
 
 
 @pytest.mark.parametrize(("value", "code"), [("0", 1), ("-5", 1), ("nan", 1), ("soon", 2)])
 def test_sweep_refuses_a_retention_that_makes_no_sense(cli, lines, old_and_new, monkeypatch, value, code):
-    monkeypatch.setenv("RETENTION_MINUTES", value)
+    monkeypatch.setenv("PALAVER_RETENTION_MINUTES", value)
     assert cli("sweep").exit_code == code
-    monkeypatch.delenv("RETENTION_MINUTES")
+    monkeypatch.delenv("PALAVER_RETENTION_MINUTES")
     assert len(lines("show", "notes")) == 2
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import os
+from typing import Annotated
 
 import typer
 
 from palaver.cli.app import Call, command
 from palaver.cli.database import existing
-from palaver.cli.output import counted, emit, say, wire
-
-if TYPE_CHECKING:
-    pass
+from palaver.cli.output import counted, emit, note, say, wire
 
 PANEL = "Maintenance"
+VARIABLE = "PALAVER_RETENTION_MINUTES"
+OLD_VARIABLE = "RETENTION_MINUTES"  # the name in 0.1.0, which works for one release
 
 
 @command("sweep", PANEL)
@@ -22,19 +22,24 @@ async def sweep(
     retention_minutes: Annotated[
         float | None,
         typer.Option(
-            metavar="N", envvar="RETENTION_MINUTES", help="Also forget every turn that is older. Off unless given."
+            metavar="MINUTES",
+            envvar=[VARIABLE, OLD_VARIABLE],
+            help="Also delete every turn that is older than this. By default, turns are kept at any age.",
         ),
     ] = None,
 ) -> None:
-    """Delete what has outlived its time: expired conversations and, when asked for, old turns. Seals dead streams.
+    """Delete expired conversations and, if a retention is set, old turns. Seal streams that have lost their writer.
 
-    It does not ask, and what it deletes is gone for good. Safe to run in several places at once.
+    The command does not ask for confirmation, and deletion is permanent. Several sweeps can run at the same
+    time. `palaver serve` and `palaver worker` sweep by themselves.
 
     Examples:
 
       palaver sweep
       palaver sweep --retention-minutes 43200
     """
+    if os.environ.get(OLD_VARIABLE) and not os.environ.get(VARIABLE):
+        note(f"{OLD_VARIABLE} is deprecated: set {VARIABLE}, which `palaver serve` and `palaver worker` also read.")
     async with existing(call) as store:
         swept = await store.sweep(retention_minutes=retention_minutes)
     if call.as_json:
@@ -43,7 +48,7 @@ async def sweep(
     say(
         f"Deleted {counted(len(swept.conversations), 'expired conversation')} and {counted(swept.turns, 'old turn')}; "
         f"sealed {counted(swept.streams, 'stream')} without a writer; "
-        f"removed {counted(swept.files, 'file')} of uploads that came to nothing."
+        f"removed {counted(swept.files, 'file')} of unfinished uploads."
     )
     if retention_minutes is None:
-        say("Turns are kept whatever their age: --retention-minutes or RETENTION_MINUTES would limit it.")
+        say(f"Turns were kept at any age. To delete old turns, use --retention-minutes or {VARIABLE}.")
