@@ -1,9 +1,10 @@
-"""palaver worker while its database cannot be reached, and what it reads for nobody."""
+"""palaver worker as a service: its database cannot be reached, nobody looks at it, a supervisor ends it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ import palaver
 from palaver.cli import worker
 from palaver.cli.app import Call
 from palaver.errors import EngineUnavailable
+from tests.cli.conftest import running
 
 
 def call(*, as_json: bool) -> Call:
@@ -45,3 +47,15 @@ async def test_the_backlog_is_not_read_when_it_is_not_shown(monkeypatch: pytest.
     async with palaver.open("memory:", worker=False) as store:
         screen = worker.StatusLine(call(as_json=False))
         await worker.run_watched(asyncio.sleep(0), lambda: worker._look(store, screen))
+
+
+def test_sigterm_ends_it_as_ctrl_c_does(store: Any) -> None:
+    """Without a wait for the lease of the running job: a supervisor sends SIGTERM."""
+    store.conversation("k").append("user", "hello")
+    with running("worker", "--json") as worker_process:
+        assert worker_process.stdout is not None
+        worker_process.stdout.readline()
+        worker_process.terminate()
+        _, err = worker_process.communicate(timeout=60)
+    assert worker_process.returncode == 0
+    assert b"Traceback" not in err

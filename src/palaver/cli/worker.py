@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -81,16 +82,25 @@ async def worker(
     """
     async with existing(call) as store:
         await engine_of(store).index_all()
+        _stop_on_sigterm()
         work, screen = worker_of(store), StatusLine(call)
         try:
             with screen:
                 task = work.drain() if once else _working(store, sweep_every, retention_minutes)
                 await run_watched(task, lambda: _look(store, screen))
-        except asyncio.CancelledError:  # Ctrl-C; what was begun is done by the next worker
+        except asyncio.CancelledError:  # Ctrl-C or SIGTERM; what was begun is done by the next worker
             note("Stopped.")
         state = await read_backlog(store)
     if not call.as_json:
         say("Nothing is left to do." if not state.waiting and not state.dead else f"{state}.")
+
+
+def _stop_on_sigterm() -> None:
+    """Let SIGTERM do what Ctrl-C does, so that another worker need not wait for the lease of the running job."""
+    task = asyncio.current_task()
+    if task is not None:
+        with suppress(NotImplementedError):  # on Windows
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
 async def _working(store: Store, sweep_every: float, retention_minutes: float | None) -> None:
