@@ -1,7 +1,7 @@
 -- Counts for operators.
 
--- database_bytes: the size of the database. Postgres tells it only to roles that may connect, and an administrator may
--- have left that right to a few logins: the size of Palaver's own tables then
+-- database_bytes: the size of the database. Postgres reports it only to roles that may connect, and an administrator may
+-- allow only a few logins to connect: then the size of Palaver's own tables
 CREATE OR REPLACE FUNCTION palaver.database_bytes() RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
   SELECT CASE WHEN has_database_privilege(current_database(), 'CONNECT') THEN pg_database_size(current_database())
