@@ -106,6 +106,11 @@ def test_attachments_come_back(files: tuple[Attachment, ...]) -> None:
     assert {one.turn for one in back} <= {"turn"}
 
 
+def test_an_id_in_place_of_an_attachment_is_refused_with_the_method_that_looks_it_up() -> None:
+    with pytest.raises(InvalidInput, match=r"attachment\(id\)"):
+        encode_attachments(["01M7R8000000000000000000AA"])  # type: ignore[list-item]
+
+
 @given(json_values)
 def test_json_comes_back_and_has_one_text(value: Any) -> None:
     text = clean_json("field", value)

@@ -261,7 +261,8 @@ def encode_attachments(attachments: Sequence[Attachment], role: Role = "user") -
         return None
     if not isinstance(attachments, Sequence) or not all(isinstance(one, Attachment) for one in attachments):
         raise InvalidInput(
-            "attachments", "must be a list of attachments: upload each file first, then pass what the upload returned"
+            "attachments",
+            "must be a list of attachments, as attach() and attachment(id) return them, not of ids or names",
         )
     check_file_count(len(attachments), role)
     rows = [
