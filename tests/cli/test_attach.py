@@ -28,7 +28,7 @@ def test_nothing_is_overwritten_and_a_picture_says_nothing(ok, cli, lines):
     (file,) = lines("attachments", "support/42")
     refused = cli("attachment", "support/42", file["id"])
     assert refused.exit_code == 1
-    assert "is there already: -o names another place" in refused.stderr
+    assert "exists already: name another file with -o" in refused.stderr
     assert lines("attachment", "support/42", file["id"], "--text")[0]["problem"] == "holds no text"
 
 

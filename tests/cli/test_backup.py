@@ -290,7 +290,7 @@ def test_a_lost_attachment_is_said(cli, filled):
     shutil.rmtree("chat.db-files")
     told = cli("backup", "copy")
     assert told.exit_code == 0
-    assert "could not be found" in told.stderr
+    assert "Not found, although the database lists them: 1 attachment." in told.stderr
     assert cli("restore", "copy", "--db", "new.db").exit_code == 1
     assert cli("restore", "copy", "--db", "new.db", "--anyway").exit_code == 0
 

@@ -19,7 +19,7 @@ def test_a_budget_is_set_shown_and_removed(ok: Ok, lines: Callable[..., list[dic
     found = {line["measure"]: (line["limit"], line["used"]) for line in lines("budgets", "show", "--user", "ada")}
     assert found == {"requests": (200, 0), "dollars": (2.5, 0), "bytes": (2000, 5)}
     ok("budgets", "remove", "--user", "ada")
-    assert "No budget is set here" in ok("budgets", "show", "--user", "ada")
+    assert "No budget is stored" in ok("budgets", "show", "--user", "ada")
     ok("budgets", "set", "conversations=3")
     assert [line["kind"] for line in lines("budgets", "show")] == ["tenant"]
 

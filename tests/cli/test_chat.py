@@ -19,7 +19,7 @@ def test_a_piped_chat_quotes_what_was_said_before_with_its_date(lines):
 
     later = process("chat", "notes", input="What am I allergic to?\n")
 
-    answer = later.stdout.split("Answers are quotes", 1)[1]
+    answer = later.stdout.split("Answers quote", 1)[1]
     assert "“I'm allergic to peanuts.”" in answer
     assert f"(you, {day}" in answer
 

@@ -34,5 +34,5 @@ def test_the_demo_shows_memory_recall_a_kill_and_forgetting(lines, folder, tempo
 
 def test_the_demo_explains_its_context_to_a_reader(ok):
     shown = ok("demo")
-    for part in ("of 600 tokens", "I'm allergic to peanuts", "25 are there", "Before: yes. After: no."):
+    for part in ("of 600 tokens", "I'm allergic to peanuts", "25 are on disk", "Before: yes. After: no."):
         assert part in shown

@@ -35,7 +35,7 @@ def test_reindex_makes_the_text_index_again_and_says_so(ok):
     ok("append", "notes", "user", "The zebra is here.")
     ok("search", "zebra")
     damaged("DELETE FROM passages")
-    assert "text index of 1 conversation again" in ok("reindex")
+    assert "Rebuilt the text index of 1 conversation." in ok("reindex")
     assert "zebra" in ok("search", "zebra")
     ok("doctor")
 
@@ -45,6 +45,6 @@ def test_doctor_names_a_job_that_waits_for_a_budget(ok):
     ok("search", "zebra")
     damaged("UPDATE jobs SET error = 'BudgetExceeded' WHERE kind = 'embed'")
     assert json.loads(ok("doctor", "--json"))["database"]["waiting"] == [
-        "embed: 1 job will be tried again (BudgetExceeded)"
+        "embed: 1 job will be retried (BudgetExceeded)"
     ]
-    assert "will be tried again" in ok("doctor")
+    assert "will be retried" in ok("doctor")

@@ -211,7 +211,7 @@ def test_recall_quotes_what_a_file_says(ok, lines, folder):
 
 def test_recall_says_when_nothing_in_a_turn_fits(ok):
     ok("append", "support/42", "user", "I'm allergic to peanuts.")
-    assert "0.00 = nothing in it fits" in ok("recall", "support/42", "zebra")
+    assert "0.00 = no part matches" in ok("recall", "support/42", "zebra")
 
 
 # ---- what was really sent ------------------------------------------------------------------------------------------
@@ -226,5 +226,5 @@ def test_a_prompt_is_explained_also_after_a_turn_that_it_recalled_was_forgotten(
     talk.forget(found)
     shown = ok("requests", "support/42", "--why")
     assert found in shown
-    assert "(forgotten since, or of another conversation)" in shown
-    assert "of the prompt is as in the prompt before it." in shown
+    assert "(forgotten since, or in another conversation)" in shown
+    assert "of the prompt is the same as in the previous prompt." in shown

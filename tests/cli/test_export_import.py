@@ -168,7 +168,7 @@ def test_bytes_that_are_not_text_are_refused_by_line(cli):
 def test_an_export_of_another_product_is_recognised_and_imported_once(ok, lines):
     chatgpt_zip(Path("export.zip"))
     text = ok("import", "export.zip")
-    assert "2 conversations, 24 messages. Brought in 18 turns and 2 files" in text
+    assert "2 conversations, 24 messages. Imported 18 turns and 2 files" in text
     assert "hidden system message" in text
     (again,) = lines("import", "export.zip")
     assert (again["imported"], again["already"]) == (0, 18)
@@ -218,9 +218,7 @@ def test_a_conversation_as_markdown_and_as_messages(ok, store):
     assert messages[1]["tool_calls"][0]["function"] == {"name": "look", "arguments": '{"q": "```"}'}
 
 
-@pytest.mark.parametrize(
-    ("args", "hint"), [(("--format", "pdf"), "must be jsonl"), (("--format", "html"), "say which")]
-)
+@pytest.mark.parametrize(("args", "hint"), [(("--format", "pdf"), "must be jsonl"), (("--format", "html"), "name it")])
 def test_what_a_readable_export_needs(ok, cli, filled, args, hint):
     result = cli("export", *args)
     assert result.exit_code == 1

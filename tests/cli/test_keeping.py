@@ -95,7 +95,7 @@ def test_doctor_lists_versions_file_features_and_extras(ok, lines, filled):
 
 
 def test_doctor_looks_at_a_missing_database_without_making_it(ok):
-    assert "not there yet" in ok("doctor")
+    assert "does not exist yet" in ok("doctor")
     assert not Path("chat.db").exists()
 
 
@@ -112,7 +112,7 @@ def test_doctor_recognises_the_file_of_another_program(cli):
     tamper("CREATE TABLE theirs (x)")
     result = cli("doctor")
     assert result.exit_code == 1
-    assert "Palaver did not make it" in result.stdout
+    assert "this SQLite file is not a database of Palaver" in result.stdout
 
 
 def test_doctor_finds_damage_inside(ok, cli, filled):
@@ -150,6 +150,6 @@ def test_doctor_says_where_files_are_or_what_to_set(lines, cli, monkeypatch):
     found = json.loads(cli(*server).stdout)["files"]
     assert found["location"] is None
     assert "set files= (PALAVER_FILES) to a folder" in found["problem"]
-    assert "attachments are refused" in cli(*server[:-1]).stdout
+    assert "attachments cannot be stored or read" in cli(*server[:-1]).stdout
     monkeypatch.setenv("PALAVER_FILES", "s3://chat")
     assert json.loads(cli(*server).stdout)["files"] == {"location": "s3://chat", "problem": None}

@@ -27,7 +27,7 @@ def test_a_key_is_shown_once_and_then_only_described(cli: Any, ok: Callable[...,
 def test_a_key_is_revoked_by_its_id(lines: Callable[..., list[dict[str, Any]]], ok: Callable[..., str]) -> None:
     (made,) = lines("keys", "create", "backend")
     assert sorted(made["scope"]["rights"]) == sorted(RIGHTS)
-    assert "works no more" in ok("keys", "revoke", made["id"])
+    assert "Revoked the key" in ok("keys", "revoke", made["id"])
     (listed,) = lines("keys", "list")
     assert listed["revoked_at"]
 

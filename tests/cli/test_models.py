@@ -29,7 +29,7 @@ def test_a_model_answers_with_tools_and_the_tools_are_shown(provider: LoopbackPr
     provider.script(Say("Let me look.", calls=[("recall", {"query": "tea"})]), Say("You like tea."))
     done = process("chat", "notes", "--model", model, input="What do I like?\n")
     assert done.returncode == 0, done.stderr
-    assert f"With {model}." in done.stdout
+    assert f"Model: {model}." in done.stdout
     assert done.stdout.index("[recall") < done.stdout.index("You like tea.")
     turns = lines("show", "notes")
     assert [turn["role"] for turn in turns] == ["user", "assistant", "tool", "assistant"]
@@ -43,11 +43,11 @@ def test_the_environment_may_name_the_model(provider: LoopbackProvider, monkeypa
 
 def test_model_is_switched_and_kept(provider: LoopbackProvider, lines) -> None:
     out = process("chat", "notes", input="/model\n/model openai:gpt-5\nWell?\n/model nonsense\n").stdout
-    assert "offline answers." in out
-    assert "openai:gpt-5 answers." in out
+    assert "The model is now offline." in out
+    assert "The model is now openai:gpt-5." in out
     assert "Yes." in out
     again = process("chat", "notes", input="And?\n")
-    assert "With openai:gpt-5." in again.stdout
+    assert "Model: openai:gpt-5." in again.stdout
 
 
 def test_explain_tells_what_the_model_saw(provider: LoopbackProvider) -> None:
@@ -62,9 +62,9 @@ def test_branches_are_listed_and_switched(store) -> None:
     talk.append("user", "Coffee, please.", replaces=first)
     out = process("chat", "notes", input=f"/branch\n/branch {first.id}\n/history\n").stdout
     assert "2 versions" in out
-    assert "Went on from" in out
+    assert "is active." in out
     assert out.rstrip().count("Tea, please.") >= 2
-    assert "only one version" in process("chat", "other", input="/branch\n").stdout
+    assert "No branches: every turn has one version." in process("chat", "other", input="/branch\n").stdout
 
 
 def test_a_failure_is_told_and_the_chat_goes_on(provider: LoopbackProvider) -> None:
@@ -106,11 +106,11 @@ def test_requests_are_listed_explained_and_shown(provider: LoopbackProvider, ok,
     out = ok("requests", "notes")
     assert "1,234" in out
     assert "ModelUnavailable" in out
-    assert "continued the answer before" in " ".join(out.split())
+    assert "continued the previous answer" in " ".join(out.split())
     first, second = lines("requests", "notes")
     assert second["previous_response_id"] == first["response"]["id"]
     assert json.loads(ok("requests", "notes", "--body")) == provider.bodies[-1]
     assert "the message to answer" in ok("requests", "notes", "--why")
     assert len(lines("requests", "notes", "--turn", first["turn"])) == 1
     process("chat", "empty", input="\n")
-    assert "No model was asked" in ok("requests", "empty")
+    assert "No request to a model yet." in ok("requests", "empty")

@@ -32,7 +32,7 @@ def test_compact_summarises_what_is_due_and_shows_it(ok, lines, talk):
 
 def test_compact_does_nothing_before_it_is_due_unless_it_must(ok, talk):
     fill(talk, 10)
-    assert ok("compact", "support/42") == "Nothing was due. --force summarises all the same.\n"
+    assert ok("compact", "support/42") == "Nothing was due. To summarise anyway, use --force.\n"
     assert "Wrote 1 summary." in ok("compact", "support/42", "--force")
 
 
@@ -40,7 +40,7 @@ def test_compact_does_nothing_before_it_is_due_unless_it_must(ok, talk):
 
 
 def test_memory_is_empty_at_first(ok, lines, talk):
-    assert ok("memory", "support/42") == "Nothing noted: this conversation has no turns.\n"
+    assert ok("memory", "support/42") == "No notes: this conversation has no turns.\n"
     (known,) = lines("memory", "support/42")
     assert all(known[name] == [] for name in MEMORY_LISTS)
 
@@ -50,7 +50,7 @@ def test_a_note_is_added_corrected_and_dropped(ok, lines, talk):
     (known,) = lines("memory", "support/42", "--correct", "goals", "0", "Ship in June")
     assert [note["text"] for note in known["goals"]] == ["Ship in June"]
     assert "Ship in June" in ok("explain", "support/42", "--text")
-    assert ok("memory", "support/42", "--drop", "goals", "0") == "Nothing noted: this conversation has no turns.\n"
+    assert ok("memory", "support/42", "--drop", "goals", "0") == "No notes: this conversation has no turns.\n"
 
 
 def test_a_person_signs_the_note(lines, store):
@@ -83,7 +83,7 @@ def test_two_edits_at_once_are_a_usage_error(cli, talk):
 
 def test_facts_are_extracted_when_asked_and_name_their_turn(ok, lines, talk):
     turn = talk.append("user", "I live in Berlin.")
-    assert ok("facts", "support/42") == "No facts. --extract looks for some.\n"
+    assert ok("facts", "support/42") == "No facts. To extract some, use --extract.\n"
     (fact,) = lines("facts", "support/42", "--extract")
     assert (fact["object"], fact["source_turn"]) == ("Berlin", turn.id)
     assert turn.id in ok("facts", "support/42")
@@ -102,7 +102,7 @@ def test_a_replaced_fact_is_shown_on_demand(lines, talk):
 def test_a_fact_is_forgotten_for_good(ok, cli, lines, talk):
     talk.append("user", "I live in Berlin.")
     (fact,) = lines("facts", "support/42", "--extract")
-    assert ok("facts", "support/42", "--forget", fact["id"]) == "No facts. --extract looks for some.\n"
+    assert ok("facts", "support/42", "--forget", fact["id"]) == "No facts. To extract some, use --extract.\n"
     result = cli("facts", "support/42", "--forget", fact["id"])
     assert result.exit_code == 1
     assert "no fact" in result.stderr

@@ -38,7 +38,7 @@ def test_a_conversation_that_is_refused_is_an_exit_status(ok, cli) -> None:
         (["edge.db", "edge.db"], "is the same store"),
         (["missing.db", "edge.db"], "there is no database"),
         (["edge.db", "main.db", "--direction", "up"], "must be one of both, push, pull"),
-        (["edge.db", "https://localhost"], "is a server"),
+        (["edge.db", "https://localhost"], "is the address of a server"),
         (["edge.db", "main.db", "--watch", "0"], "at least"),
         (["edge.db", "main.db", "--conversation", "nothing"], "neither store"),
         (["edge.db", "main.db", "--user", "ada"], "admin"),

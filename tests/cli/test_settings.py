@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def test_settings_are_shown_and_changed(ok, lines, store):
     store.conversation("k")
-    assert ok("settings", "k").strip() == "No settings: the defaults hold."
+    assert ok("settings", "k").strip() == "No settings are stored: the defaults apply."
     shown = ok("settings", "k", "context.policy=recent-chars", "context.char_budget=20000", "redact=true")
     assert sorted(shown.split("\n")[:-1]) == [
         "context.char_budget = 20000",

@@ -86,7 +86,7 @@ def test_sweep_deletes_expired_conversations(lines, store):
 
 
 def test_worker_once_does_what_waits_and_says_so(ok, lines, talk):
-    assert ok("worker", "--once") == "Nothing is left to do.\n"
+    assert ok("worker", "--once") == "No jobs are left.\n"
     assert lines("summaries", "support/42")
     (stats,) = lines("stats")
     assert stats["storage"]["outbox"] == []
@@ -120,15 +120,15 @@ def test_stats_show_the_work_that_waits(ok, lines, talk):
     assert stats["storage"]["embedding"]["backlog"] == 60
     shown = ok("stats")
     assert "compact: 1 waiting; embed: 1 waiting" in shown
-    assert "60 passages to go" in shown
+    assert "60 passages to embed" in shown
 
 
 def test_stats_show_the_work_that_was_put_aside_and_why(ok, lines, talk):
     lines("search", "fence")
     query("UPDATE jobs SET dead = 1, attempts = 6, error = 'OutOfLuck' WHERE kind = 'compact'")
-    assert "compact: 1 put aside after 6 tries: OutOfLuck" in ok("stats")
+    assert "compact: 1 failed after 6 tries: OutOfLuck" in ok("stats")
     shown = ok("worker", "--once")
-    assert "1 job put aside (compact: OutOfLuck)" in shown
+    assert "1 job failed (compact: OutOfLuck)" in shown
 
 
 # ---- reindex -------------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def vectors() -> dict[object, object]:
 def test_reindex_gives_everything_its_vector_and_doubles_none(ok, lines, talk):
     assert lines("reindex") == [{"embedder": "recall-minilm-l6-int8-v1", "passages": 60, "conversations": 1}]
     assert vectors() == {"recall-minilm-l6-int8-v1": 60}
-    assert "Made the text index of" in ok("reindex")
+    assert "Rebuilt the text index of" in ok("reindex")
     assert vectors() == {"recall-minilm-l6-int8-v1": 60}
 
 
@@ -179,7 +179,7 @@ def test_an_embedder_that_is_not_known_is_refused_by_name(cli, talk):
 @needs_local
 def test_doctor_finds_the_local_embedder(ok, lines):
     assert lines("doctor")[0]["embedder"] == {"name": "recall-minilm-l6-int8-v1", "installed": True, "problem": None}
-    assert "present, recall goes by words and meaning" in ok("doctor")
+    assert "installed, recall matches words and meaning" in ok("doctor")
 
 
 def test_doctor_says_how_to_install_the_local_embedder():

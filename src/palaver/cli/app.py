@@ -18,10 +18,10 @@ from palaver.errors import PalaverError, ScrubPending
 # Raised by typer for a wrong option or argument. It has no public name of its own.
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 
-DB_HELP = f"Database: a URL or the path of a file. PALAVER_URL sets it for every command; the default is {DEFAULT_URL}."
-TENANT_HELP = "Tenant to act in. PALAVER_TENANT sets it for every command."
-USER_HELP = "Person to act as; without one, the application, which sees its whole tenant. Also PALAVER_USER."
-JSON_HELP = "Print JSON: one document, or one line per item."
+DB_HELP = f"Database: a URL or the path of an SQLite file. Default: PALAVER_URL, else {DEFAULT_URL}."
+TENANT_HELP = "Tenant to act in. Default: PALAVER_TENANT, else 'default'."
+USER_HELP = "User to act as. Default: PALAVER_USER, else the application, which sees the whole tenant."
+JSON_HELP = "Print JSON: one object, or one object per line."
 PANEL = "Common options"
 
 
@@ -44,8 +44,8 @@ User = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help=JSON_HELP, rich_help_panel=PANEL)]
 # An argument that many commands take.
-Name = Annotated[str, typer.Argument(metavar="CONVERSATION", help="Its id or its key.", show_default=False)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Name = Annotated[str, typer.Argument(metavar="CONVERSATION", help="Id or key of the conversation.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 app = typer.Typer(
     name="palaver",
@@ -106,16 +106,16 @@ def common(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Conversations that never end, kept in one file. Works offline, without a key.
+    """Store conversations, and build prompts from them that fit a token budget. Works offline, without an API key.
 
-    Start with a chat in the terminal, then look at what it keeps:
+    Start with a chat in the terminal, then look at what it stored:
 
       palaver chat
       palaver ls
       palaver search peanuts
       palaver --db other.db show support/42
 
-    A conversation is named by its id or by its key. Every command takes --json.
+    Refer to a conversation by its id or its key. Every command accepts --json.
     """
     ctx.obj = Given(db, tenant, user, as_json)
 

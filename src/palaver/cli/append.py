@@ -30,23 +30,33 @@ async def append(
     call: Call,
     conversation: Name,
     role: Annotated[Role, typer.Argument(help="Role of the speaker.", show_default=False)],
-    text: Annotated[str | None, typer.Argument(help="Text of the turn; - or nothing reads stdin.")] = None,
-    idempotency_key: Annotated[str | None, typer.Option(help="A retry with the same key stores nothing new.")] = None,
-    expected_seq: Annotated[int | None, typer.Option(min=0, help="Store only if this is the next number.")] = None,
-    actor: Annotated[str | None, typer.Option(help="The speaker's name.")] = None,
-    metadata: Annotated[str | None, typer.Option(metavar="JSON", help="A JSON object to keep with it.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(help="Text of the turn. Without it, or with -, it is read from stdin.")
+    ] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="Key of this request. A retry with the same key stores nothing.")
+    ] = None,
+    expected_seq: Annotated[int | None, typer.Option(min=0, help="Fail unless the new turn gets this number.")] = None,
+    actor: Annotated[str | None, typer.Option(help="Name of the speaker.")] = None,
+    metadata: Annotated[
+        str | None, typer.Option(metavar="JSON", help="JSON object to store with the turn, at most 64 KB.")
+    ] = None,
     attach: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", exists=True, dir_okay=False, readable=True, help="A file; may be repeated."),
+        typer.Option(
+            metavar="FILE", exists=True, dir_okay=False, readable=True, help="File to attach. May be repeated."
+        ),
     ] = None,
     tool_calls: Annotated[
-        str | None, typer.Option(metavar="JSON", help="A list of calls (id, name, arguments).")
+        str | None, typer.Option(metavar="JSON", help="JSON list of tool calls, each with id, name and arguments.")
     ] = None,
-    tool_results: Annotated[str | None, typer.Option(metavar="JSON", help="A list of results (id, content).")] = None,
+    tool_results: Annotated[
+        str | None, typer.Option(metavar="JSON", help="JSON list of tool results, each with id and content.")
+    ] = None,
 ) -> None:
-    """Store one turn. When the command returns, it is on disk.
+    """Store one turn. It is on disk when the command returns.
 
-    A conversation that is not there is created with this key. From stdin, one newline at the end is dropped.
+    If no conversation has this id or key, one is created with this key. One newline at the end of stdin is removed.
 
     Examples:
 

@@ -21,18 +21,20 @@ PANEL = "Maintenance"
 @command("archive", PANEL)
 async def archive(
     call: Call,
-    before: Annotated[str, typer.Option(metavar="TIME", help="Archive what is older (ISO 8601).")],
-    to: Annotated[Path, typer.Option(metavar="FILE", help="Where to; lines are added to a file that exists.")],
+    before: Annotated[
+        str, typer.Option(metavar="TIME", help="Archive events and requests from before this time (ISO 8601).")
+    ],
+    to: Annotated[Path, typer.Option(metavar="FILE", help="File to write. If it exists, lines are appended.")],
     conversations: Annotated[
-        list[str] | None, typer.Argument(metavar="CONVERSATION", help="Ids or keys; without one, all of them.")
+        list[str] | None, typer.Argument(metavar="CONVERSATION", help="Ids or keys of conversations. Default: all.")
     ] = None,
 ) -> None:
-    """Move old events and old requests to models into a file. Turns stay.
+    """Move old log events and old requests to models into a file. Turns are kept.
 
-    Logs of deleted conversations stay in the database. They hold no content, and prove what was deleted.
+    Logs of deleted conversations stay in the database. They have no content, and prove what was deleted.
 
-    Keep the file: with `palaver verify --archive FILE` it proves the whole log. Without it `verify` checks a log from
-    the first event that is not archived. Requests lose their bodies.
+    Keep the file: `palaver verify --archive FILE` checks the whole log with it. Without the file, `verify` starts at
+    the first event that is not archived. The file does not contain the bodies of requests.
 
     Examples:
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from palaver.conversations.conversation import Conversation
     from palaver.model import Attachment
 
-FileId = Annotated[str, typer.Argument(help="The id of the file: see `palaver attachments`.", show_default=False)]
+FileId = Annotated[str, typer.Argument(help="Id of the file: see `palaver attachments`.", show_default=False)]
 
 
 @command("attach", "Write")
@@ -25,14 +25,17 @@ async def attach(
     call: Call,
     conversation: Name,
     files: Annotated[
-        list[Path], typer.Argument(exists=True, dir_okay=False, readable=True, help="Files.", show_default=False)
+        list[Path],
+        typer.Argument(
+            exists=True, dir_okay=False, readable=True, help="Files to store, at most 10.", show_default=False
+        ),
     ],
-    text: Annotated[str, typer.Option("--text", "-t", help="Text of the turn that takes them.")] = "",
+    text: Annotated[str, typer.Option("--text", "-t", help="Text of the message. By default, it has none.")] = "",
 ) -> None:
     """Store files as a message of the user: images, PDF, text, office documents, audio, video, archives.
 
-    Each is what its bytes are; one that says otherwise by its name is refused. The text of documents is extracted by
-    `palaver worker`, or by a server, and is found from then on.
+    The type of a file is detected from its bytes. A file whose name contradicts its type is refused. `palaver worker`
+    or a server extracts the text of documents in the background. After that, recall finds it.
 
     Examples:
 
@@ -54,9 +57,9 @@ async def attach(
 async def attachments(
     call: Call,
     conversation: Name,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="How many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Number of files.")] = 50,
 ) -> None:
-    """List the files of a conversation, the newest first.
+    """List the files of a conversation, newest first.
 
     Examples:
 
@@ -84,10 +87,15 @@ async def attachment(
     call: Call,
     conversation: Name,
     file: FileId,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it; - is stdout.")] = None,
-    text: Annotated[bool, typer.Option("--text", "-t", help="Print its text instead of its bytes.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="File to write; - is stdout. Default: the file's own name, in the current folder."
+        ),
+    ] = None,
+    text: Annotated[bool, typer.Option("--text", "-t", help="Print the extracted text, and save nothing.")] = False,
 ) -> None:
-    """Save a file of a conversation, or print its text. Existing files are not overwritten.
+    """Save a file of a conversation, or print its text. An existing file is not overwritten.
 
     Examples:
 
@@ -110,7 +118,7 @@ async def attachment(
         with target.open("xb") as out:
             out.write(data)
     except FileExistsError:
-        raise InvalidInput("output", f"{target} is there already: -o names another place") from None
+        raise InvalidInput("output", f"{target} exists already: name another file with -o") from None
     if call.as_json:
         emit({**_shown(known), "file": str(target)})
     else:
@@ -124,4 +132,4 @@ async def _tell(call: Call, talk: Conversation, file: str) -> None:
     elif found.text:
         say(found.text)
     else:
-        note(f"It {found.problem}.")
+        note(f"No text: the file {found.problem}.")

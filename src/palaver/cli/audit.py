@@ -33,17 +33,20 @@ async def audit(
     call: Call,
     conversation: Name,
     after: After = 0,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="How many.")] = 1_000,
-    kind: Annotated[list[str] | None, typer.Option(help="Only this kind; may be repeated.")] = None,
-    actor: Annotated[list[str] | None, typer.Option(help="Only by this actor; may be repeated.")] = None,
-    turn: Annotated[str | None, typer.Option(help="Only about this turn.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="From this time on (ISO 8601).")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before this time (ISO 8601).")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number of events.")] = 1_000,
+    kind: Annotated[list[str] | None, typer.Option(help="Only events of this kind. May be repeated.")] = None,
+    actor: Annotated[list[str] | None, typer.Option(help="Only events of this actor. May be repeated.")] = None,
+    turn: Annotated[str | None, typer.Option(help="Only events about the turn with this id.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only from this time on (ISO 8601).")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only before this time (ISO 8601).")] = None,
 ) -> None:
-    """Print the log: who did what, when. It stays when the conversation is deleted; then name it by its id.
+    """Print the log of a conversation: who did what, and when.
 
-    `anchor` in place of a conversation prints the end of every log, to be kept elsewhere: with such a list one
-    can show later that a log was cut short or rewritten. With PALAVER_AUDIT_KEY each line is signed.
+    The log of a deleted conversation is kept. To read it, give the id of the conversation.
+
+    `palaver audit anchor` prints the end of every log. Keep this list outside the database. `palaver verify --anchors`
+    compares it with the logs later, and detects a log that was cut short or rewritten. With PALAVER_AUDIT_KEY, each
+    line is signed.
 
     Examples:
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from palaver.interchange.backup import Backup
 
 PANEL = "Export and backup"
-NOT_COPIED = "name their folder with --files or PALAVER_FILES, or keep versions in the bucket that they are in."
+NOT_COPIED = "name their folder with --files or PALAVER_FILES. If they are in a bucket, turn on versioning there."
 
 Files = Annotated[
     str | None,
@@ -32,13 +32,14 @@ Files = Annotated[
 @command("backup", PANEL)
 async def backup(
     call: Call,
-    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for it.", show_default=False)],
+    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for the backup.", show_default=False)],
     files: Files = None,
 ) -> None:
     """Copy the database and its attachments into a new folder, while servers and programs keep writing.
 
-    An SQLite file is copied as it is at one moment. For Postgres, pg_dump is run with an administrator's address. The
-    folder appears when the copy is whole, and only its owner can read it: it holds everything that was said.
+    The copy of an SQLite file is a consistent snapshot. For Postgres, the command runs pg_dump; --db must be the URL of
+    an administrator. The folder appears when the copy is complete. Only its owner can read it, because it contains all
+    conversations.
 
     Examples:
 
@@ -56,7 +57,7 @@ async def backup(
         elif call.url.startswith(("postgresql:", "postgres:")):
             made = await back_up_server(call.url, folder, target, advance)
         else:
-            raise InvalidInput("db", "must be a file or a Postgres database; Supabase keeps backups of its own")
+            raise InvalidInput("db", "must be a file or a Postgres database; Supabase makes its own backups")
     _tell(call, target, made, folder)
 
 
@@ -83,7 +84,7 @@ def _tell(call: Call, target: Path, made: Backup, folder: Path | None) -> None:
     if folder is None:
         note(f"Attachments are not in this backup: {NOT_COPIED}")
     if made.missing:
-        note(f"{counted(len(made.missing), 'attachment')} that the database names could not be found.")
+        note(f"Not found, although the database lists them: {counted(len(made.missing), 'attachment')}.")
 
 
 def _shown(made: Backup) -> dict[str, object]:

@@ -23,7 +23,7 @@ PANEL = "Read"
 
 @command("branches", PANEL)
 async def branches(call: Call, conversation: Name) -> None:
-    """Show the places where a conversation has more than one version.
+    """List the positions where a conversation has more than one version.
 
     Example:
 

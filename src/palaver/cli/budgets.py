@@ -17,9 +17,14 @@ PANEL = "Maintenance"
 group = typer.Typer(no_args_is_help=True, help="Budgets of the tenant, its users and its keys: show, set, remove.")
 app.add_typer(group, name="budgets", rich_help_panel=PANEL)
 
-Key = Annotated[str | None, typer.Option("--key", help="The budget of this API key, by its id.")]
+Key = Annotated[str | None, typer.Option("--key", help="Id of an API key.")]
 Assignments = Annotated[
-    list[str], typer.Argument(metavar="LIMIT=AMOUNT…", help=f"Some of {', '.join(LIMITS)}.", show_default=False)
+    list[str],
+    typer.Argument(
+        metavar="LIMIT=AMOUNT…",
+        help=f"One or more of {', '.join(LIMITS)}. Other limits are removed.",
+        show_default=False,
+    ),
 ]
 
 
@@ -27,7 +32,7 @@ Assignments = Annotated[
 async def show(call: Call, key: Key = None) -> None:
     """Show the limits that are stored for the tenant, for --user and for --key, and how much of each is used.
 
-    The defaults of a server are in its settings: `GET /api/budgets` shows those, too.
+    The default limits of a server are in its settings. `GET /api/budgets` shows them, too.
 
     Examples:
 
@@ -40,14 +45,14 @@ async def show(call: Call, key: Key = None) -> None:
         for line in lines:
             emit({**wire(line), "left": line.left})
     elif not lines:
-        say("No budget is set here. The defaults of a server are in its settings.")
+        say("No budget is stored. The default limits of a server are in its settings.")
     else:
         table(("whose", "name", "what", "limit", "used", "resets"), [_row(line) for line in lines])
 
 
 @command("set", group=group)
 async def set_limits(call: Call, limits: Assignments, key: Key = None) -> None:
-    """Set the budget of --user or --key, or without either of the whole tenant. Running servers use it within seconds.
+    """Set the budget of --user or --key; without either, of the tenant. Running servers apply it within seconds.
 
     Examples:
 
@@ -63,7 +68,7 @@ async def set_limits(call: Call, limits: Assignments, key: Key = None) -> None:
 
 @command("remove", group=group)
 async def remove(call: Call, key: Key = None) -> None:
-    """Remove the budget of --user or --key, or without either that of the tenant: the defaults hold again.
+    """Remove the budget of --user or --key; without either, of the tenant. The default limits apply again.
 
     Example:
 

@@ -49,33 +49,44 @@ PROMPT = "you> "
 TOOLS = ("recall", "read_turn", "search_conversations", "read_attachment", "search_attachments")
 BRIEF = 200  # characters of a tool's result
 COMMANDS = {
-    "/help": "this list",
-    "/history": f"the last {HISTORY} turns, with their ids",
-    "/search TEXT": "turns that hold these words",
-    "/explain": "what the model saw for the last answer, and why",
-    "/model": "which model answers",
-    "/model NAME": "let another one answer from here on: openai:…, responses:…, anthropic:…, offline",
-    "/branch": "the places with more than one version",
-    "/branch TURN": "go on from that version",
-    "/forget": "forget the whole conversation for good; asks first",
-    "/forget TURN": "forget one turn, and the answers that quote it",
-    "/quit": "end; everything stays stored",
+    "/help": "show this list",
+    "/history": f"show the last {HISTORY} turns, with their ids",
+    "/search TEXT": "find turns that contain any of these words",
+    "/explain": "show what the model saw for the last answer, and why",
+    "/model": "show the model in use",
+    "/model NAME": "use another model from now on: openai:…, responses:…, anthropic:…, offline",
+    "/branch": "list the positions with more than one version",
+    "/branch TURN": "make the branch of this turn active",
+    "/forget": "delete the whole conversation permanently, after a confirmation",
+    "/forget TURN": "delete one turn permanently, and the offline answers that quote it",
+    "/quit": "end the chat; everything stays stored",
 }
 
 
 @command("chat", PANEL)
 async def chat(
     call: Call,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Conversation; created if it does not exist.")] = "chat",
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="Key or id of the conversation. It is created if it does not exist.")
+    ] = "chat",
     model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Model for this session. PALAVER_MODEL sets the default.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Model for this session. Default: the conversation's model, else PALAVER_MODEL, else offline.",
+        ),
     ] = None,
-    tools: Annotated[bool, typer.Option(help="Let the model look through this and other conversations.")] = True,
+    tools: Annotated[
+        bool,
+        typer.Option(
+            help="Let the model search this and other conversations. On by default; offline answers use no tools."
+        ),
+    ] = True,
 ) -> None:
-    """Talk in the terminal. Without a model the answers are quotes from the conversation's own earlier turns.
+    """Chat in the terminal. Without a model, the answers quote earlier turns of the conversation.
 
-    Each line is on disk before it is answered, and the answer while it comes. Ctrl-C stops an answer and keeps what
-    came. Lines may also be piped in. /help lists the commands.
+    Each message is stored before it is answered, and the answer is stored while it streams. Ctrl-C stops an answer and
+    keeps the text so far. Messages can also be piped in, one per line. Type /help for the commands of the chat.
 
     Examples:
 
@@ -142,13 +153,11 @@ class Session:
         if self.call.as_json:
             self._emit("start", conversation=self.talk.id, key=self.talk.key, turns=turns, model=model, notice=notice)
             return
-        who = (
-            f"{NOTICE}. Answers are quotes from this conversation's own earlier turns." if notice else f"With {model}."
-        )
+        who = f"{NOTICE}. Answers quote earlier turns of this conversation." if notice else f"Model: {model}."
         say(
             f"Conversation {self.name}, {counted(turns, 'turn')} so far.",
             who,
-            "/help lists the commands, /quit ends.",
+            "/help lists the commands, /quit ends the chat.",
             "",
         )
 
@@ -274,23 +283,23 @@ class Session:
             models_of(self.store).chat(name)  # one that does not exist says so now
             await self.talk.update(model=name)
             self.chosen = None
-        self._say("model", f"{self.model} answers.", model=self.model)
+        self._say("model", f"The model is now {self.model}.", model=self.model)
 
     async def branch(self, turn: str) -> None:
         if turn:
             await self.talk.switch(turn)
-            self._say("switched", f"Went on from {turn}.", turn=turn)
+            self._say("switched", f"The branch of {turn} is active.", turn=turn)
             return
         found = await self.talk.branches()
         for one in found:
             if self.call.as_json:
                 self._emit("branch", position=one.position, turns=[wire(version) for version in one.turns])
                 continue
-            say(f"At place {one.position}, {counted(len(one.turns), 'version')}:")
+            say(f"At position {one.position}, {counted(len(one.turns), 'version')}:")
             for version in one.turns:
                 say(heading(version), *body(version))
         if not found:
-            self._say("nothing", "There is only one version of everything.")
+            self._say("nothing", "No branches: every turn has one version.")
 
     async def forget(self, turn: str) -> None:
         if turn:
@@ -301,7 +310,7 @@ class Session:
             self._say("forgotten", f"Forgot {counted(len(ids), 'turn')}.", conversation=self.talk.id, turns=ids)
             return
         if not self.call.as_json:
-            say(f"This forgets the whole conversation {self.name} and cannot be undone. Type yes to do it.")
+            say(f"This deletes the whole conversation {self.name} permanently. Type yes to confirm.")
         if ask("" if self.call.as_json else "forget? ") != "yes":
             self._say("kept", "Nothing was forgotten.")
             return

@@ -30,8 +30,8 @@ class NoDatabase(EngineError):
     def __init__(self, path: Path) -> None:
         self.path = path
         super().__init__(
-            f"there is no database {path}. `palaver chat`, `palaver append` and `palaver import` make one; "
-            "--db or PALAVER_URL names another"
+            f"there is no database {path}. `palaver chat`, `palaver append` and `palaver import` create one; "
+            "to use another, set --db or PALAVER_URL"
         )
 
 

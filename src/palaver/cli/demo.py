@@ -60,9 +60,9 @@ while True:
 
 @command("demo", PANEL)
 async def demo(call: Call) -> None:
-    """Show what Palaver does, in about a minute: memory, a context and its reasons, recall, a crash, and forgetting.
+    """Demonstrate Palaver in about a minute: memory, a context and its explanation, recall, a crash, and deletion.
 
-    Works offline. It uses a temporary database and deletes it afterwards; your own is not touched.
+    The demo works offline. It uses a temporary database, which it deletes at the end. Your own database is not used.
 
     Examples:
 
@@ -78,7 +78,9 @@ async def demo(call: Call) -> None:
             await _survive_a_kill(call, store, url)
             await _forget(call, talk, Path(folder))
     _title(call, "What next?")
-    _tell(call, "palaver chat talks with you, palaver serve opens the web app, and import palaver is the library.")
+    _tell(
+        call, "Run palaver chat to chat in the terminal, or palaver serve for the web app. In Python, import palaver."
+    )
 
 
 async def _converse(call: Call, store: Store) -> Conversation:
@@ -96,8 +98,8 @@ async def _converse(call: Call, store: Store) -> Conversation:
     _report(
         call,
         {"step": "conversation", "turns": len(turns), "summaries": len(summaries), "goals": instructions},
-        f"{counted(len(turns), 'turn')} on disk, {counted(len(summaries), 'summary', 'summaries')} of older ones, and a"
-        f' note among the goals: "{instructions[0]}".',
+        f"{counted(len(turns), 'turn')} on disk, {counted(len(summaries), 'summary', 'summaries')} of the older ones,"
+        f' and one note in the list of goals: "{instructions[0]}".',
     )
     return talk
 
@@ -151,8 +153,8 @@ async def _survive_a_kill(call: Call, store: Store, url: str) -> None:
     _report(
         call,
         {"step": "kill", "acknowledged": acknowledged, "there": there, "verified": True},
-        f"Another process wrote a diary and was killed. Of the {acknowledged} turns that had been acknowledged,"
-        f" {there} are there, and every hash is right.",
+        f"Another process appended turns to a diary, and was killed. Of the {acknowledged} turns that Palaver"
+        f" had confirmed, {there} are on disk. Every hash is correct.",
     )
 
 
@@ -178,7 +180,7 @@ def _wait_for(writer: subprocess.Popen[str], count: int) -> int:
 
 
 async def _forget(call: Call, talk: Conversation, folder: Path) -> None:
-    _title(call, "5. Forget, and prove the rest")
+    _title(call, "5. Forget a turn, and verify the others")
     said = [turn for turn in await talk.history(1_000) if SECRET in turn.text]
     before = _is_on_disk(folder)
     for turn in said:
@@ -197,7 +199,7 @@ async def _forget(call: Call, talk: Conversation, folder: Path) -> None:
         f'Forgot {counted(len(said), "turn")} with "{SECRET}". Is the word in the files of the database? '
         f"Before: {_yes(before)}. After: {_yes(after)}.\n"
         f"Search finds {counted(len(found), 'turn')}. "
-        f"The log of {counted(verified.events, 'event')} still proves every other turn.",
+        f"The log of {counted(verified.events, 'event')} still verifies every other turn.",
     )
 
 

@@ -46,12 +46,12 @@ SQLITE_FEATURES = ("FTS5", "RTREE", "SESSION", "DBSTAT_VTAB", "COLUMN_METADATA")
 @command("doctor", PANEL)
 async def doctor(
     call: Call,
-    repair: Annotated[bool, typer.Option("--repair", help="Make damaged derived data again from the turns.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Rebuild damaged derived data from the turns.")] = False,
 ) -> None:
-    """Say what is installed, where the database is and whether it is sound, and which extras are missing.
+    """Report versions, the location and the health of the database, and missing extras.
 
-    It also checks the text index, vectors, summaries, notes and facts, which can be made again from the turns. Changes
-    nothing without --repair. The exit code is 1 when the database has a problem.
+    The command also checks the data that is derived from turns: the text index, vectors, summaries, notes and facts.
+    Without --repair, it changes nothing. The exit status is 1 if the database has a problem.
 
     Examples:
 
@@ -120,8 +120,8 @@ def _local_embedder() -> dict[str, Any]:
 
 def _embedder_advice(found: Mapping[str, Any]) -> str:
     if not found["installed"]:
-        return "missing, recall goes by words alone: reinstall palaver"
-    return found["problem"] or f"present, recall goes by words and meaning ({found['name']})"
+        return "missing, so recall matches only words: reinstall palaver"
+    return found["problem"] or f"installed, recall matches words and meaning ({found['name']})"
 
 
 async def _database(url: str) -> dict[str, Any]:
@@ -171,7 +171,7 @@ async def _derived(call: Call, database: dict[str, Any], repair: bool) -> dict[s
 
 def _waiting_line(job: Mapping[str, Any]) -> str:
     """Describe jobs that were tried and are not done: they failed, or a budget is used up."""
-    outcome = "put aside" if job["dead"] else "will be tried again"
+    outcome = "failed" if job["dead"] else "will be retried"
     return f"{job['kind']}: {counted(job['jobs'], 'job')} {outcome} ({job['error']})"
 
 
@@ -192,7 +192,7 @@ def _files(url: str) -> dict[str, str | None]:
     place = os.environ.get("PALAVER_FILES") or default_folder(url)
     if place is None and url.startswith("supabase"):
         place = "the project's bucket chat-attachments"
-    problem = None if place is not None else f"not set, so attachments are refused and not read: {FilesNotConfigured()}"
+    problem = None if place is not None else f"not set, so attachments cannot be stored or read: {FilesNotConfigured()}"
     return {"location": None if place is None else str(place), "problem": problem}
 
 
@@ -236,11 +236,11 @@ def _inside(path: Path) -> dict[str, Any]:
     schema, check = read_schema(path), str(read_pragma(path, "quick_check"))
     problem, derived = None, False
     if read_pragma(path, "application_id") != APPLICATION_ID:
-        problem = "it is an SQLite file, but Palaver did not make it"
+        problem = "this SQLite file is not a database of Palaver"
     elif check != "ok":
-        problem, derived = "it is damaged: restore a backup", are_sources_whole(path)
+        problem, derived = "the file is damaged: restore a backup", are_sources_whole(path)
     elif schema > known:
-        problem = f"it has schema {schema}, and this version knows up to {known}: upgrade Palaver"
+        problem = f"its schema is {schema}, but this version supports at most {known}: upgrade Palaver"
     checked = {"check": check == "ok", "derived_only": derived, "problem": problem}
     return {"schema": schema, "schema_known": known, **checked}
 
@@ -250,7 +250,7 @@ def _show(report: Mapping[str, Any]) -> None:
     database = report["database"]
     rows.append(("database", database["url"]))
     if "file" in database:
-        rows.append(("file", database["file"] if database["exists"] else f"{database['file']} (not there yet)"))
+        rows.append(("file", database["file"] if database["exists"] else f"{database['file']} (does not exist yet)"))
     if database.get("exists"):
         rows += [("size", size(database["bytes"])), ("WAL", size(database["wal_bytes"]))]
     if "schema" in database:

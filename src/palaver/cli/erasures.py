@@ -22,10 +22,15 @@ if TYPE_CHECKING:
     from palaver.conversations.store import Store
     from palaver.model import ErasureReceipt
 
-group = typer.Typer(no_args_is_help=True, help="People who were erased: list, export, import, verify a receipt.")
+group = typer.Typer(no_args_is_help=True, help="Records of erased people: list, export, import; verify a receipt.")
 app.add_typer(group, name="erasures", rich_help_panel="Maintenance")
 
-File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False)]
+Tombstones = Annotated[
+    Path, typer.Argument(metavar="FILE", help="Output of `palaver erasures export`.", show_default=False)
+]
+Receipt = Annotated[
+    Path, typer.Argument(metavar="FILE", help="Receipt that `palaver erase-user` wrote.", show_default=False)
+]
 
 
 def _as_administrator(store: Store) -> Store:
@@ -41,14 +46,14 @@ def _audit_key() -> bytes | None:
 @command("erase-user", "Delete")
 async def erase_user(
     call: Call,
-    person: Annotated[str, typer.Argument(metavar="USER", help="The user's id.", show_default=False)],
-    receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the receipt here.")] = None,
+    person: Annotated[str, typer.Argument(metavar="USER", help="Id of the user.", show_default=False)],
+    receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the receipt to this file.")] = None,
     yes: Yes = False,
 ) -> None:
-    """Erase a person for good: their conversations, their turns elsewhere, files, notes, keys, and their name.
+    """Erase a person permanently: their conversations, their turns elsewhere, files, notes, keys, and their name.
 
-    The words of others about them stay. The receipt lists what was erased, by ids; with PALAVER_AUDIT_KEY it is signed.
-    Safe to repeat: an interrupted erasure is continued.
+    Text that other people wrote about them is kept. The receipt lists the ids of everything that was erased. With
+    PALAVER_AUDIT_KEY, it is signed. If the command is interrupted, run it again.
 
     Examples:
 
@@ -70,14 +75,14 @@ async def erase_user(
         say(f"{kind:<14} {count:,}")
     say("Erased." if fields["counts"] else "Nothing of this user was found.")
     if receipt is None:
-        note("--receipt FILE or --json would keep the receipt.")
+        note("The receipt was not stored. Use --receipt FILE or --json to keep one.")
     if not done.scrubbed:
-        note("A reader or a full disk keeps some bytes: the next sweep removes them.")
+        note("Some bytes are still on disk, because of a reader or a full disk. The next sweep removes them.")
 
 
 @command("list", group=group)
 async def list_(call: Call) -> None:
-    """List who was erased, by a digest of the name and the time.
+    """List the people who were erased: a digest of each name, and the time.
 
     Example:
 
@@ -101,9 +106,9 @@ async def list_(call: Call) -> None:
 
 @command("export", group=group)
 async def export(call: Call) -> None:
-    """Print the tombstones as lines of JSON: digests of names, and no name.
+    """Print the records of erased people (tombstones) as lines of JSON. They contain digests of names, and no name.
 
-    Keep them apart from backups: an older backup does not know who was erased later.
+    Keep them apart from your backups: an older backup has no record of later erasures.
 
     Example:
 
@@ -117,8 +122,8 @@ async def export(call: Call) -> None:
 
 
 @command("import", group=group)
-async def import_(call: Call, file: File) -> None:
-    """Take over tombstones, and erase again what came back: to be run after an older backup was restored.
+async def import_(call: Call, file: Tombstones) -> None:
+    """Import records of erased people, and erase these people again. Run this after you restore an older backup.
 
     Example:
 
@@ -137,9 +142,10 @@ async def import_(call: Call, file: File) -> None:
 
 
 @command("verify", group=group)
-async def verify(call: Call, file: File) -> None:
-    """Check a receipt: that nothing which it lists is there, and nothing names the person; with PALAVER_AUDIT_KEY also
-    that it was signed with this key.
+async def verify(call: Call, file: Receipt) -> None:
+    """Verify a receipt: nothing that it lists is in the database, and nothing names the person.
+
+    With PALAVER_AUDIT_KEY, also check that the receipt was signed with this key.
 
     Example:
 

@@ -31,25 +31,49 @@ SHOWN = 20
 @command("eval", PANEL)
 async def eval_(
     call: Call,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The questions, a JSON object on each line.")],
-    policy: Annotated[list[str] | None, typer.Option(help="A context policy; several are compared.")] = None,
-    budget: Annotated[list[int] | None, typer.Option(metavar="TOKENS", help="A budget; several are compared.")] = None,
-    floor: Annotated[list[float] | None, typer.Option(metavar="RELEVANCE", help="A floor of recall.")] = None,
-    embedder: Annotated[list[str] | None, typer.Option(help="auto, local or none; several are compared.")] = None,
-    k: Annotated[int, typer.Option("-k", min=1, max=100, help="For recall@k.")] = 10,
-    at_least: Annotated[
-        float | None, typer.Option(metavar="SHARE", min=0, max=1, help="Exit with 1 if the best EIC is lower.")
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File of questions: one JSON object per line.")],
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Context policy. Default: balanced. Repeat it to compare several.")
     ] = None,
-    make: Annotated[int | None, typer.Option(metavar="COUNT", min=1, help="Write this many drafts to FILE.")] = None,
-    conversation: Annotated[list[str] | None, typer.Option(help="With --make: from these conversations.")] = None,
-    seed: Annotated[int, typer.Option(help="With --make: another number samples other turns.")] = 0,
+    budget: Annotated[
+        list[int] | None,
+        typer.Option(metavar="TOKENS", help="Budget in tokens. Default: 4,000. Repeat it to compare several."),
+    ] = None,
+    floor: Annotated[
+        list[float] | None,
+        typer.Option(
+            metavar="RELEVANCE", help="Minimum relevance of recalled turns, from 0 to 1. Repeat it to compare several."
+        ),
+    ] = None,
+    embedder: Annotated[
+        list[str] | None,
+        typer.Option(help="Embedder: auto, local or none. Default: auto. Repeat it to compare several."),
+    ] = None,
+    k: Annotated[int, typer.Option("-k", min=1, max=100, help="Number of results that recall@k counts.")] = 10,
+    at_least: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", min=0, max=1, help="Exit with status 1 if the best EIC is below this."),
+    ] = None,
+    make: Annotated[
+        int | None,
+        typer.Option(
+            metavar="COUNT", min=1, help="Draft this many questions, and write them to FILE, which must not exist."
+        ),
+    ] = None,
+    conversation: Annotated[
+        list[str] | None,
+        typer.Option(help="With --make: sample turns of this conversation. May be repeated. Default: all."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="With --make: seed of the random sample.")] = 0,
 ) -> None:
-    """Measure recall with questions of your own, and say what was missed and why.
+    """Measure recall with your own questions, and report what was missed and why.
 
-    A line of FILE: {"question": "What am I allergic to?", "conversation": "support/42", "turns": ["01J…"]}. In place of
-    turns, `texts` are words that must be in the context. EIC is the share of questions with all of them in the context.
+    A line of FILE: {"question": "What am I allergic to?", "conversation": "support/42", "turns": ["01J…"]}. `turns` are
+    the ids of the turns that the context must contain. Instead, `texts` can list strings that it must contain. EIC
+    (evidence in context) is the share of questions for which the context contains all of them.
 
-    With --make, turns are sampled and a question is drafted for each, with PALAVER_MODEL or by rules. Read them first.
+    With --make, Palaver samples turns and drafts a question for each: with PALAVER_MODEL, or by rules without a model.
+    Read and correct the drafts before you use them.
 
     Examples:
 
@@ -65,7 +89,7 @@ async def eval_(
     with file.open(encoding="utf-8") as lines:
         questions = list(read_questions(lines))
     if not questions:
-        raise InvalidInput("FILE", "holds no question; --make drafts some")
+        raise InvalidInput("FILE", "contains no question; --make drafts some")
     results: dict[str, list[Result]] = {}
     for name in embedder or ["auto"]:
         results[name] = await _measure(call, questions, _setups(policy, budget, floor, k), name)
@@ -112,7 +136,7 @@ def _report(call: Call, results: dict[str, list[Result]]) -> None:
     if worst.misses:
         say(f"\nMissed with {worst.setup}: {len(worst.misses):,}")
         table(("question", "missed", "why"), [(m.question[:60], m.gold[:40], m.reason) for m in worst.misses[:SHOWN]])
-    note("EIC says that the evidence is in the prompt, not that an answer is right.")
+    note("EIC shows that the evidence is in the prompt, not that an answer is correct.")
 
 
 def _wire(embedder: str, result: Result) -> dict[str, Any]:
@@ -137,7 +161,7 @@ async def _make(call: Call, file: Path, count: int, names: list[str], seed: int)
     from palaver.evaluation.drafting import draft_questions
 
     if file.exists():
-        raise InvalidInput("FILE", f"{str(file)!r} is there already; drafts are written to a new file")
+        raise InvalidInput("FILE", f"{str(file)!r} exists already; drafts are written to a new file")
     chance = random.Random(seed)
     drafts: list[Question] = []
     async with existing(call) as store, _model() as ask:

@@ -55,20 +55,30 @@ class Reach(StrEnum):
 async def explain(
     call: Call,
     conversation: Name,
-    budget: Annotated[int | None, typer.Option(min=1, help="Tokens; default: what is set, or the policy's.")] = None,
-    query: Annotated[str | None, typer.Option(help="Question to recall for; default: the latest user message.")] = None,
-    policy: Annotated[
-        str | None, typer.Option(metavar="NAME", help="How the budget is shared; default: the conversation's policy.")
+    budget: Annotated[
+        int | None,
+        typer.Option(min=1, help="Budget in tokens. Default: the conversation's setting, else the policy's."),
     ] = None,
-    chars: Annotated[int | None, typer.Option(min=1, help="A budget in characters instead of tokens.")] = None,
-    viewer: Annotated[str | None, typer.Option(metavar="ACTOR", help="Through whose eyes the thread is seen.")] = None,
-    no_recall: Annotated[bool, typer.Option("--no-recall", help="Recall nothing.")] = False,
-    text: Annotated[bool, typer.Option("--text", help="Print the context itself, as the model would read it.")] = False,
+    query: Annotated[
+        str | None, typer.Option(help="Question to recall turns for. Default: the latest user message.")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Context policy. Default: the conversation's policy.")
+    ] = None,
+    chars: Annotated[int | None, typer.Option(min=1, help="Budget in characters, instead of tokens.")] = None,
+    viewer: Annotated[
+        str | None,
+        typer.Option(metavar="ACTOR", help="Agent for whom the context is built: its turns are the assistant's."),
+    ] = None,
+    no_recall: Annotated[bool, typer.Option("--no-recall", help="Do not recall turns.")] = False,
+    text: Annotated[
+        bool, typer.Option("--text", help="Print the text of the context, instead of the explanation.")
+    ] = False,
 ) -> None:
-    """Show what a model would see of a conversation now, and why: each block, its cost, and what was left out.
+    """Show the context that a model would get now: each block with its reason and cost, and what was left out.
 
-    The bar is the budget. The identical prefix is the share of the prompt, from its start, that stays the same when
-    something else is recalled: what a provider's cache can keep.
+    The bar shows the budget. The identical prefix is the share of the prompt, from its start, that stays the same when
+    other turns are recalled. A provider can read it from its prompt cache.
 
     Examples:
 
@@ -96,7 +106,7 @@ def _print(call: Call, context: Context, recalled: Mapping[str, Turn], text: boo
     elif text:
         say(context.text)
     else:
-        show_explanation(context.explain(), recalled, "stays when something else is recalled")
+        show_explanation(context.explain(), recalled, "stays the same when other turns are recalled")
 
 
 async def recalled_turns(talk: Conversation, explanation: Explanation) -> dict[str, Turn]:
@@ -116,11 +126,11 @@ async def unfinished(store: Store) -> str | None:
     kinds = sorted({job["kind"] for job in outbox if not job["dead"]})
     if not kinds:
         return None
-    return f"Memory is not up to date ({', '.join(kinds)} to do): palaver worker --once brings it there."
+    return f"Memory is not up to date (waiting: {', '.join(kinds)}). To update it, run palaver worker --once."
 
 
 def show_explanation(
-    explanation: Explanation, recalled: Mapping[str, Turn], prefix: str = "is as in the prompt before it"
+    explanation: Explanation, recalled: Mapping[str, Turn], prefix: str = "is the same as in the previous prompt"
 ) -> None:
     unit = explanation.unit
     used = f"{explanation.tokens:,} of {explanation.budget:,} {unit}"
@@ -193,7 +203,7 @@ def _score_lines(explanation: Explanation, recalled: Mapping[str, Turn]) -> list
         turn = recalled.get(score["turn"])
         who = f"#{turn.seq}  {local(turn.created, '%Y-%m-%d %H:%M')}  {turn.actor}" if turn else score["turn"]
         lines.append(f"{who}  {score['score']:.2f} = {made_of(score['parts'])}")
-        text = excerpt(turn.text, frozenset())[:BRIEF] if turn else "(forgotten since, or of another conversation)"
+        text = excerpt(turn.text, frozenset())[:BRIEF] if turn else "(forgotten since, or in another conversation)"
         lines.append(Text(clean(f"    {text}"), "dim"))
     return lines
 

@@ -54,19 +54,22 @@ def progress(title: str, total: float | None) -> Iterator[Advance]:
 async def export(
     call: Call,
     conversations: Annotated[
-        list[str] | None, typer.Argument(metavar="CONVERSATION", help="Ids or keys; without one, everything.")
+        list[str] | None, typer.Argument(metavar="CONVERSATION", help="Ids or keys of conversations. Default: all.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Where to; else stdout.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="File to write. Default: stdout.")
+    ] = None,
     format: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="jsonl (everything), markdown, html or openai.")
+        str, typer.Option("--format", metavar="NAME", help="Format: jsonl, markdown, html or openai.")
     ] = "jsonl",
 ) -> None:
-    """Write conversations as lines of JSON: turns, log, files, notes and facts, as they are stored.
+    """Export conversations as lines of JSON: turns, log, files, notes and facts, exactly as they are stored.
 
-    Summaries, which are made again, and the record of requests to models are left out: see `palaver backup`. The other
-    formats hold the active thread: Markdown, one page of HTML that needs no other file, or a line of OpenAI messages.
+    The export leaves out summaries, which can be written again, and the requests to models. `palaver backup` copies
+    everything. The other formats contain only the active branch: markdown; html, a page without external files, for one
+    conversation; and openai, one line of messages per conversation.
 
-    A file appears under its name only when it is whole.
+    The file gets its name only when it is complete.
 
     Examples:
 
@@ -95,7 +98,7 @@ async def _export_readable(call: Call, names: list[str], out: Path | None, forma
     if format not in FORMATS:
         raise InvalidInput("--format", f"must be jsonl, {', '.join(FORMATS)}")
     if format == "html" and len(names) != 1:
-        raise InvalidInput("CONVERSATION", "a page of HTML holds one conversation: say which")
+        raise InvalidInput("CONVERSATION", "a page of HTML contains one conversation: name it")
     async with existing(call) as store:
         talks = await chosen(store, names)
         with progress("Exporting", len(talks)) as advance, _target(out) as file:
@@ -159,21 +162,37 @@ def _from_table(what: str, *names: str, metavar: str = "COLUMN") -> Any:
     return typer.Option(*names, metavar=metavar, help=f"With --from: {what}.")
 
 
-_File = Annotated[Path | None, typer.Argument(metavar="FILE", help="The file; - is stdin.", show_default=False)]
+_File = Annotated[
+    Path | None, typer.Argument(metavar="FILE", help="File or folder to import; - is stdin.", show_default=False)
+]
 _Into = Annotated[
     str | None,
-    typer.Option(metavar="CONVERSATION", help="Append plain messages to this conversation; made if not there."),
+    typer.Option(
+        metavar="CONVERSATION", help="Append plain messages to this conversation. It is created if it does not exist."
+    ),
 ]
 _Format = Annotated[
-    str | None, typer.Option("--format", metavar="NAME", help="The product that wrote FILE, if it is not recognised.")
+    str | None, typer.Option("--format", metavar="NAME", help="Product that wrote FILE, if it is not recognised.")
 ]
-_Owner = Annotated[str | None, typer.Option(metavar="USER", help="Whose conversations another product's are.")]
-_Source = Annotated[str | None, typer.Option("--from", metavar="URL", help="A Postgres database whose table to copy.")]
-_Conversation = Annotated[str | None, _from_table("what names the conversation", metavar="COLUMN[,COLUMN]")]
+_Owner = Annotated[
+    str | None,
+    typer.Option(
+        metavar="USER", help="Owner of the conversations from another product. Default: the user of the command."
+    ),
+]
+_Source = Annotated[str | None, typer.Option("--from", metavar="URL", help="Postgres database to copy a table from.")]
+_Conversation = Annotated[
+    str | None, _from_table("column with the name of the conversation; several are joined", metavar="COLUMN[,COLUMN]")
+]
 _Column = Annotated[
-    list[str] | None, _from_table("a further field, such as owner=uid or sources=refs", metavar="FIELD=COLUMN")
+    list[str] | None,
+    _from_table(
+        "another field and its column, such as owner=uid or sources=refs. May be repeated", metavar="FIELD=COLUMN"
+    ),
 ]
-_Conversations = Annotated[str | None, _from_table("a table with owner, model, title … of each", metavar="NAME")]
+_Conversations = Annotated[
+    str | None, _from_table("table with one row per conversation: owner, model, title and so on", metavar="NAME")
+]
 
 
 @command("import", PANEL)
@@ -184,35 +203,39 @@ async def import_(
     format: _Format = None,
     owner: _Owner = None,
     source: _Source = None,
-    name: Annotated[str | None, _from_table("the table", "--table", metavar="NAME")] = None,
+    name: Annotated[str | None, _from_table("table of messages", "--table", metavar="NAME")] = None,
     conversation: _Conversation = None,
-    role: Annotated[str | None, _from_table("who speaks")] = None,
-    content: Annotated[str | None, _from_table("what is said")] = None,
-    created: Annotated[str | None, _from_table("when")] = None,
-    order: Annotated[str | None, _from_table("the order in a conversation")] = None,
-    metadata: Annotated[str | None, _from_table("JSON to keep")] = None,
-    row_id: Annotated[str | None, _from_table("the row's own id", "--id")] = None,
+    role: Annotated[str | None, _from_table("column with the role")] = None,
+    content: Annotated[str | None, _from_table("column with the text")] = None,
+    created: Annotated[str | None, _from_table("column with the time")] = None,
+    order: Annotated[str | None, _from_table("column that orders the rows of a conversation")] = None,
+    metadata: Annotated[str | None, _from_table("column with JSON metadata")] = None,
+    row_id: Annotated[str | None, _from_table("column with the id of the row", "--id")] = None,
     column: _Column = None,
-    keep: Annotated[list[str] | None, _from_table("keep this column in the metadata")] = None,
+    keep: Annotated[list[str] | None, _from_table("column to keep in the metadata. May be repeated")] = None,
     conversations: _Conversations = None,
     restore_forgotten: Annotated[
-        bool, typer.Option("--restore-forgotten", help="Import conversations again that were deleted here.")
+        bool, typer.Option("--restore-forgotten", help="Import conversations again even if they were deleted here.")
     ] = False,
 ) -> None:
-    """Read conversations that `palaver export` wrote, exactly as they were; each is verified first.
+    """Import conversations from `palaver export`, from another product, or from a table in Postgres.
 
-    A conversation that exists already is left alone. One that has another history here, or was deleted here, is
-    reported; the others are imported, and the exit code is 1. With --into, the lines are plain messages such as
-    {"role": "user", "content": "Hello"}; every line is checked before the first is stored.
+    From `palaver export`: conversations are imported exactly as they were, and each is verified first. A conversation
+    that exists already is not changed. If it has a different history here, or was deleted here, it is reported, the
+    others are imported, and the exit status is 1.
 
-    FILE may also be an export or session files of another product, as a file, a folder or a zip archive: ChatGPT,
-    Claude, Claude Code, Codex, Open WebUI, LibreChat, Letta, OpenAI Agents, LangGraph, mem0. Branches stay branches,
-    files and tool calls come along, and the report counts every message. It can be run again, and continues where it
-    was interrupted. A conversation that was imported before and deleted here stays deleted, and is reported;
-    --restore-forgotten imports it again.
+    With --into, the lines of FILE are plain messages such as {"role": "user", "content": "Hello"}. All lines are
+    checked before the first is stored.
 
-    With --from, the rows of a table become turns. Columns are known by their usual names; options say the others. It
-    can be run again: rows that are here are left alone. The report names every column that was not carried over.
+    From another product: FILE is an export or a session file, or a folder or zip archive of them. Palaver reads
+    ChatGPT, Claude, Claude Code, Codex, Open WebUI, LibreChat, Letta, OpenAI Agents, LangGraph and mem0. Branches,
+    files and tool calls are imported, too. The report counts every message. You can run the import again: it continues
+    where it was interrupted. A conversation that was imported earlier and deleted here is reported, and not imported
+    again, unless you add --restore-forgotten.
+
+    With --from, each row of a table becomes a turn. Columns with common names are recognised; name the others with
+    options. You can run the import again: rows that were imported already are skipped. The report lists every column
+    that was not imported.
 
     Examples:
 
@@ -228,15 +251,15 @@ async def import_(
     tables = _Tables(name, conversations, tuple(keep or ()))
     if source is not None or name is not None:
         if source is None or name is None or file is not None or into is not None:
-            raise InvalidInput("--from", "goes with --table, and with neither a file nor --into")
+            raise InvalidInput("--from", "needs --table, and cannot be combined with a file or --into")
         await _copy_table(call, source, tables, columns, restore_forgotten)
     elif file is None or any(columns.values()) or tables != _Tables():
-        raise InvalidInput("FILE", "say which file, or --from a database and --table")
+        raise InvalidInput("FILE", "is missing: name a file, or use --from with --table")
     elif into is None and (export := _foreign(file, format)) is not None:
         await _import_export(call, export, owner, restore_forgotten)
     elif format is not None or owner is not None:
         raise InvalidInput(
-            "--format" if format else "--owner", "goes with another product's export, and without --into"
+            "--format" if format else "--owner", "works only with an export of another product, and without --into"
         )
     else:
         await _import_file(call, file, into)
@@ -254,7 +277,7 @@ def _foreign(file: Path, format: str | None) -> Export | None:
                 return None
     export = open_export(file, format)
     if export is None and not file.is_file():
-        raise InvalidInput("FILE", f"none of these formats was recognised: {', '.join(NAMES)}. --format names one")
+        raise InvalidInput("FILE", f"has none of these formats: {', '.join(NAMES)}. Name the format with --format")
     return export
 
 
@@ -275,12 +298,12 @@ def _tell_import(call: Call, title: str, report: ImportReport) -> None:
         emit(report.to_json())
         return
     if not report.imported and not report.already:
-        say(f"Nothing was imported from {title}: no message of {counted(report.conversations, 'conversation')} fits.")
+        say(f"Nothing was imported from {title}: no usable message in {counted(report.conversations, 'conversation')}.")
     else:
         say(
             f"{title}: {counted(report.conversations, 'conversation')}, {counted(report.records, 'message')}. "
-            f"Brought in {counted(report.imported, 'turn')} and {counted(report.files, 'file')}; "
-            f"{report.already:,} were here already, {report.merged:,} were joined with others."
+            f"Imported {counted(report.imported, 'turn')} and {counted(report.files, 'file')}. "
+            f"Messages imported earlier: {report.already:,}. Messages merged into others: {report.merged:,}."
         )
     rows = [(f"{n:,}", "conversation", why, "") for why, n in report.unreadable.most_common()]
     rows += [(f"{n:,}", "message", why, report.first.get(why, "")) for why, n in report.left_out.most_common()]
@@ -349,14 +372,14 @@ def _tell(call: Call, name: str, report: Report) -> None:
         emit({**fields, "skipped": skipped, "in_metadata": dict(report.in_metadata), "dropped": dict(report.dropped)})
         return
     into = f"{counted(report.imported, 'turn')} into {counted(len(report.conversations), 'conversation')}"
-    say(f"{name}: {counted(report.rows, 'row')}. Brought in {into}; {report.already:,} were here already.")
+    say(f"{name}: {counted(report.rows, 'row')}. Imported {into}. Rows imported earlier: {report.already:,}.")
     if skipped:
         found = [(f"{n:,}", why, report.first[why]) for why, n in report.skipped.most_common()]
         table(("left out", "why", "the first"), found)
     columns = [(column, f"{n:,}", "kept in the metadata") for column, n in report.in_metadata.most_common()]
-    columns += [(column, f"{n:,}", "not carried over") for column, n in report.dropped.most_common()]
+    columns += [(column, f"{n:,}", "not imported") for column, n in report.dropped.most_common()]
     if columns:
-        table(("column", "rows", "what became of it"), columns)
+        table(("column", "rows", "result"), columns)
 
 
 @contextmanager
@@ -400,7 +423,7 @@ async def _restore(call: Call, store: Store, lines: Iterable[str]) -> None:
     if erasures:
         await import_erasures(store, erasures)
     if not count and not call.as_json:
-        say("The file holds no conversation.")
+        say("The file contains no conversation.")
     if refused:
         raise typer.Exit(1)
 
@@ -412,7 +435,7 @@ def _expect(what: str, lines: Iterable[str]) -> Iterator[str]:
         if number == 1 and what == "message" and exported:
             raise InvalidInput("line 1", "is from an export, which is imported without --into")
         if number == 1 and what == "conversation" and not exported and '"role"' in line:
-            raise InvalidInput("line 1", "is a plain message, not an export: say where it belongs with --into")
+            raise InvalidInput("line 1", "is a plain message, not an export: name its conversation with --into")
         yield line
 
 
@@ -429,7 +452,7 @@ def _restored(call: Call, id: str, key: str | None, turns: int | None) -> None:
     if call.as_json:
         emit({"conversation": id, "key": key, "imported": turns is not None, "turns": turns})
     elif turns is None:
-        say(f"{key or id} is here already.")
+        say(f"{key or id} exists already.")
     else:
         say(f"Imported {key or id} with {counted(turns, 'turn')}.")
 

@@ -22,14 +22,14 @@ PANEL = "Memory"
 async def facts(
     call: Call,
     conversation: Name,
-    extract: Annotated[bool, typer.Option("--extract", help="First look for facts in the latest turns.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Also facts that a later one has replaced.")] = False,
+    extract: Annotated[bool, typer.Option("--extract", help="First extract facts from the latest turns.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include facts that a later fact has replaced.")] = False,
     correct: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="ID TEXT", help="Put another object in this fact's place.")
+        tuple[str, str] | None, typer.Option(metavar="ID TEXT", help="Replace the object of this fact.")
     ] = None,
-    forget: Annotated[str | None, typer.Option(metavar="ID", help="Forget this fact for good.")] = None,
+    forget: Annotated[str | None, typer.Option(metavar="ID", help="Delete this fact permanently.")] = None,
 ) -> None:
-    """Show the facts of a conversation: what is known, since when, and which turn says so.
+    """Show the facts of a conversation, each with the date since when it holds and its source turn.
 
     Examples:
 
@@ -55,7 +55,7 @@ async def facts(
         columns = ("id", "since", "subject", "predicate", "object", "sure", "turn", "until")
         table(columns, [_fact_row(fact) for fact in known], wide="object")
     else:
-        say("No facts." if extract else "No facts. --extract looks for some.")
+        say("No facts." if extract else "No facts. To extract some, use --extract.")
     if not call.as_json:
         show_failure(memory)
 

@@ -16,15 +16,18 @@ Conditions = Annotated[
     typer.Option(
         "--where",
         metavar="KEY=VALUE",
-        help="Only with this metadata: topic=billing, priority>=3, tag=a,b for one of several. May be repeated.",
+        help="Filter by metadata: topic=billing, priority>=3, or tag=a,b for any of several values. May be repeated; "
+        "all filters must match.",
     ),
 ]
 Actors = Annotated[
-    list[str] | None, typer.Option("--actor", metavar="NAME", help="Only of this speaker. May be repeated.")
+    list[str] | None, typer.Option("--actor", metavar="NAME", help="Only turns of this actor. May be repeated.")
 ]
-Roles = Annotated[list[str] | None, typer.Option("--role", metavar="ROLE", help="Only this role. May be repeated.")]
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="From this time on (ISO 8601).")]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Before this time (ISO 8601).")]
+Roles = Annotated[
+    list[str] | None, typer.Option("--role", metavar="ROLE", help="Only turns with this role. May be repeated.")
+]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only from this time on (ISO 8601).")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only before this time (ISO 8601).")]
 
 
 def build_where(

@@ -31,7 +31,9 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise NotConfirmed("this deletes for good and there is no terminal to ask on; nothing was deleted. Add --yes")
+        raise NotConfirmed(
+            "this deletes permanently, and there is no terminal to confirm it on; nothing was deleted. Add --yes"
+        )
     console(stderr=True).print(f"{question} This cannot be undone. [y/N] ", end="")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise NotConfirmed("nothing was deleted")
@@ -51,12 +53,14 @@ async def delete_and_warn(work: Awaitable[None], *, as_json: bool) -> bool:
 async def forget(
     call: Call,
     conversation: Name,
-    turn: Annotated[str | None, typer.Argument(help="The id of one turn; without it, the whole conversation.")] = None,
+    turn: Annotated[
+        str | None, typer.Argument(help="Id of one turn. Without it, the whole conversation is deleted.")
+    ] = None,
     yes: Yes = False,
 ) -> None:
-    """Forget a turn, or a whole conversation, for good: rows, index, files, and the bytes on disk.
+    """Delete a turn, or a whole conversation, permanently: rows, index, files, and the bytes on disk.
 
-    Answers of `palaver chat` that quote a turn are forgotten with it. The log keeps that something was there.
+    Offline answers that quote the turn are deleted with it. The log, which has no content, records the deletion.
 
     Examples:
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from palaver.core.turn_options import TurnInput
     from palaver.model import RecallHit
 
-PANEL = "Serve"
+PANEL = "Assistants"
 AGENT = "coding-assistant"
 EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "Stop", "SubagentStop", "SessionEnd")
 RECALLING = ("SessionStart", "UserPromptSubmit")
@@ -41,12 +41,15 @@ HEAD = (
 @command("hook", PANEL)
 async def hook(
     call: Call,
-    project: Annotated[str | None, typer.Option(help="Name of the project; default: the folder's name.")] = None,
+    project: Annotated[
+        str | None, typer.Option(help="Name of the project. Default: the name of the session's folder.")
+    ] = None,
 ) -> None:
-    """Serve a hook of a coding assistant: capture the session, and recall what fits. Reads JSON from standard input.
+    """Run as a hook of a coding assistant: store its session, and recall earlier turns. Reads a JSON event from stdin.
 
-    SessionStart and UserPromptSubmit print what was said earlier and fits. UserPromptSubmit, PreCompact, Stop and
-    SessionEnd store the session. A failure is reported on standard error and never blocks the assistant.
+    On SessionStart, it prints the notes of the project. On UserPromptSubmit, it prints turns of other sessions that
+    match the prompt. Every event except SessionStart stores the session. A failure is reported on stderr and never
+    blocks the assistant.
 
     Examples:
 

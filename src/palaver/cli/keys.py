@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from palaver.model import ApiKey
 
 PANEL = "Maintenance"
-group = typer.Typer(no_args_is_help=True, help="Keys of the server's callers: create, list, revoke.")
+group = typer.Typer(no_args_is_help=True, help="API keys of the server: create, list, revoke; print their log.")
 app.add_typer(group, name="keys", rich_help_panel=PANEL)
 
-Rights = Annotated[list[str] | None, typer.Option("--right", help=f"One of {', '.join(RIGHTS)}; may be repeated.")]
+Rights = Annotated[
+    list[str] | None, typer.Option("--right", help=f"Right of the key: one of {', '.join(RIGHTS)}. May be repeated.")
+]
 PRESETS: Mapping[str, frozenset[Right]] = {
     "backend": frozenset(RIGHTS),  # an application that acts for all of its users
     "frontend": USER_RIGHTS,  # one person's app
@@ -32,7 +34,7 @@ PRESETS: Mapping[str, frozenset[Right]] = {
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="backend (everything, system messages included), frontend (read, write, generate) or reader. "
+        help="Rights of the key: backend (all, including system messages), frontend (read, write, generate) or reader. "
         "Default: frontend with --user, otherwise backend."
     ),
 ]
@@ -51,13 +53,19 @@ async def create(
     preset: Preset = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="The same as --preset reader.")] = False,
     right: Rights = None,
-    visibility: Annotated[str | None, typer.Option(help="own, workspace or tenant: what it can see.")] = None,
+    visibility: Annotated[
+        str | None,
+        typer.Option(
+            help="Conversations that the key can see: own, workspace or tenant. Default: own with --user, else tenant."
+        ),
+    ] = None,
     sight: Annotated[str | None, typer.Option(hidden=True, help="The old name of --visibility.")] = None,
-    workspace: Annotated[str | None, typer.Option(help="With --visibility workspace: which one.")] = None,
+    workspace: Annotated[str | None, typer.Option(help="Name of the workspace, with --visibility workspace.")] = None,
     days: Annotated[float | None, typer.Option(help="Days until the key expires. Default: never.")] = None,
 ) -> None:
-    """Make a key and print it, once: only its hash is stored. With --user it is that person's, else the application's,
-    which acts for all of its users.
+    """Create an API key and print it. It is shown only once, because only its hash is stored.
+
+    With --user, the key belongs to that user. Without it, the key belongs to the application, which acts for all users.
 
     Examples:
 
@@ -98,7 +106,7 @@ def _chosen_rights(preset: str | None, rights: list[str] | None, user: str | Non
 
 @command("list", group=group)
 async def list_(call: Call) -> None:
-    """List the keys of a tenant: what they may do, and until when. The keys themselves are not stored.
+    """List the keys of a tenant, with their rights and their state. The keys themselves are not stored.
 
     Example:
 
@@ -112,7 +120,7 @@ async def list_(call: Call) -> None:
             emit(_shown(key))
         return
     if not found:
-        say("No keys. `palaver keys create NAME` makes one.")
+        say("No keys. To create one, run `palaver keys create NAME`.")
         return
     rows = [
         (
@@ -130,9 +138,9 @@ async def list_(call: Call) -> None:
 
 @command("revoke", group=group)
 async def revoke(
-    call: Call, id: Annotated[str, typer.Argument(help="As `keys list` shows it.", show_default=False)]
+    call: Call, id: Annotated[str, typer.Argument(help="Id of the key: see `palaver keys list`.", show_default=False)]
 ) -> None:
-    """End a key, at once and for good.
+    """Revoke a key permanently. It stops working at once.
 
     Example:
 
@@ -143,16 +151,16 @@ async def revoke(
     if call.as_json:
         emit(_shown(key))
     else:
-        say(f"The key {key.id} ({key.name}) works no more.")
+        say(f"Revoked the key {key.id} ({key.name}).")
 
 
 @command("log", group=group)
 async def log(
     call: Call,
-    after: Annotated[int, typer.Option(min=0, help="Only what came after this number.")] = 0,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many.")] = 1_000,
+    after: Annotated[int, typer.Option(min=0, help="Only events after the one with this number.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Maximum number of events.")] = 1_000,
 ) -> None:
-    """Print which keys were made, used, refused and revoked, having checked that the log is whole.
+    """Verify and print the log of keys: which were created, used, refused and revoked.
 
     Example:
 

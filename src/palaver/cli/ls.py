@@ -29,19 +29,22 @@ PANEL = "Read"
 @command("ls", PANEL)
 async def ls(
     call: Call,
-    owner: Annotated[str | None, typer.Option(help="Only this owner's.")] = None,
-    workspace: Annotated[str | None, typer.Option(help="Only in this workspace.")] = None,
-    agent: Annotated[str | None, typer.Option(help="Only with this agent.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=EVERYTHING, help="How many.")] = 50,
-    cursor: Annotated[str | None, typer.Option(help="Continue where the last page ended.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only conversations of this owner.")] = None,
+    workspace: Annotated[str | None, typer.Option(help="Only conversations in this workspace.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Only conversations with this agent.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=EVERYTHING, help="Number of conversations.")] = 50,
+    cursor: Annotated[
+        str | None, typer.Option(help="Continue after the previous page, which printed this value.")
+    ] = None,
     where: Conditions = None,
     participant: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only with this owner or participant. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only conversations with this owner or participant. May be repeated."),
     ] = None,
     since: Since = None,
     until: Until = None,
 ) -> None:
-    """List conversations, the most recently used first.
+    """List conversations, most recently used first.
 
     Examples:
 

@@ -12,17 +12,17 @@ from palaver.cli.database import creating
 from palaver.errors import MissingExtra
 from palaver.model import SYSTEM, Scope
 
-PANEL = "Talk"
+PANEL = "Assistants"
 
-AllowForget = Annotated[bool, typer.Option("--allow-forget", help="Also offer the tool that deletes for good.")]
-AllowSystem = Annotated[bool, typer.Option("--allow-system", help="Let the assistant store system turns.")]
+AllowForget = Annotated[bool, typer.Option("--allow-forget", help="Also offer the tools that delete permanently.")]
+AllowSystem = Annotated[bool, typer.Option("--allow-system", help="Allow the assistant to store system turns.")]
 
 
 @command("mcp", PANEL)
 async def mcp(call: Call, allow_forget: AllowForget = False, allow_system: AllowSystem = False) -> None:
-    """Serve MCP over stdin and stdout: memory for an assistant on this machine, in one file, without a key.
+    """Serve MCP over stdin and stdout: memory for an assistant on this machine, in one database file, without a key.
 
-    An assistant starts it by itself; docs/how-to/mcp.md has the line for each of the common ones.
+    The assistant starts this command itself. docs/how-to/mcp.md has the configuration of common assistants.
 
     Examples:
 

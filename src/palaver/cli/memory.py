@@ -24,14 +24,14 @@ async def memory(
     conversation: Name,
     add: Annotated[tuple[str, str] | None, typer.Option(metavar="LIST TEXT", help="Add a note.")] = None,
     correct: Annotated[
-        tuple[str, int, str] | None, typer.Option(metavar="LIST INDEX TEXT", help="Put other words in a note's place.")
+        tuple[str, int, str] | None, typer.Option(metavar="LIST INDEX TEXT", help="Replace the text of a note.")
     ] = None,
     drop: Annotated[tuple[str, int] | None, typer.Option(metavar="LIST INDEX", help="Remove a note.")] = None,
 ) -> None:
-    """Show what matters in a conversation now: goals, decisions, instructions and so on; or change one note of it.
+    """Show the working memory of a conversation (goals, decisions, instructions and so on), or change one note.
 
     The lists are goals, requirements, constraints, decisions, assumptions, open_questions, glossary, stakeholders
-    and instructions. The index of a note is the number before it.
+    and instructions. The index of a note is the number in front of it.
 
     Examples:
 
@@ -75,15 +75,15 @@ def _show_memory(known: WorkingMemory) -> None:
         if notes:
             say(Text(name, "bold"), *(_note_line(index, one) for index, one in enumerate(notes)))
     if not known.summary and not any(notes for _, notes in lists):
-        say(f"Nothing noted: {known.empty.detail}." if known.empty else "Nothing noted.")
+        say(f"No notes: {known.empty.detail}." if known.empty else "No notes.")
     show_failure(known)
 
 
 def show_failure(known: WorkingMemory) -> None:
     if known.extractor_failure:
-        say(f"The extractor failed ({known.extractor_failure}): notes and facts come from the rules alone.")
+        say(f"The extractor failed ({known.extractor_failure}): only the rules provide notes and facts.")
     if known.extractor_dropped:
-        say(f"Dropped, because no turn says it: {known.extractor_dropped} items of the extractor.")
+        say(f"Items of the extractor that were dropped, because no turn supports them: {known.extractor_dropped}.")
 
 
 def _note_line(index: int, one: Note) -> str:

@@ -26,26 +26,42 @@ PANEL = "Maintenance"
 @command("migrate", PANEL)
 async def migrate(
     call: Call,
-    sql: Annotated[bool, typer.Option("--sql", help="Print the SQL for Postgres or Supabase; run nothing.")] = False,
-    since: Annotated[int, typer.Option("--since", metavar="N", help="With --sql: from this schema on.", min=0)] = 0,
-    supabase: Annotated[bool, typer.Option("--supabase", help="With --sql: the bucket for attachments, too.")] = False,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Print the SQL for Postgres or Supabase, and run nothing.")
+    ] = False,
+    since: Annotated[
+        int,
+        typer.Option(
+            "--since", metavar="N", help="With --sql: upgrade from this schema version. 0: an empty database.", min=0
+        ),
+    ] = 0,
+    supabase: Annotated[
+        bool, typer.Option("--supabase", help="With --sql: also create the bucket for attachments.")
+    ] = False,
     compat: Annotated[
-        list[str] | None, typer.Option(metavar="hal|librarian", help="Give the database that system's tables as well.")
+        list[str] | None,
+        typer.Option(metavar="hal|librarian", help="Also create the tables of this system. May be repeated."),
     ] = None,
     anon_tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --compat: the tenant of Supabase's public key. '': none.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="With --compat: tenant of Supabase's public key. '': none. Default: unchanged."
+        ),
     ] = None,
     service_tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --compat: the tenant of Supabase's server key. '': none.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="With --compat: tenant of Supabase's server key. '': none. Default: unchanged."
+        ),
     ] = None,
     distribute: Annotated[
-        str | None, typer.Option(metavar="citus", help="Spread the tables over a Citus cluster, by tenant.")
+        str | None, typer.Option(metavar="citus", help="Distribute the tables over a Citus cluster, by tenant.")
     ] = None,
 ) -> None:
-    """Bring the database up to date, or create it. Safe to run twice, and from two places.
+    """Create the database, or upgrade it to the current schema. It is safe to run this again, or twice at once.
 
-    On Postgres the address must be that of a role that may create schemas and roles; the application needs less.
-    With --sql, --compat and --distribute print their own part only.
+    On Postgres, --db must be the URL of a role that can create schemas and roles. The role of the application needs
+    fewer rights. With --sql, --compat and --distribute print only their own part.
 
     Examples:
 
@@ -63,7 +79,7 @@ async def migrate(
     path = sqlite_path(call.url)
     extras.check(path)
     if anon_tenant:
-        note(f"Anyone with the public key can read, write and delete everything in the tenant {anon_tenant!r} now.")
+        note(f"Anyone with the public key can now read, write and delete everything in the tenant {anon_tenant!r}.")
     before, after = await (_migrated_file(call, path) if path is not None else _migrated_server(call.url, extras))
     if call.as_json:
         fields = {"database": hide_password(call.url), "from": before, "to": after, "changed": before != after}
@@ -73,7 +89,7 @@ async def migrate(
     elif before == after:
         say(f"{hide_password(call.url)} is at schema {after}, and up to date.")
     else:
-        was = "it was made just now" if before is None else f"it was at {before}"
+        was = "it was created" if before is None else f"it was at {before}"
         say(f"{hide_password(call.url)} is at schema {after}; {was}.")
 
 
@@ -106,7 +122,7 @@ class Extras:
         from palaver.engines.postgres import citus, compat, migrate
 
         if self.distribute not in (None, "citus"):
-            raise InvalidInput("distribute", f"{self.distribute!r} is not known; citus is")
+            raise InvalidInput("distribute", f"{self.distribute!r} is unknown: use citus")
         tables = compat.script(self.compat, compat.Bindings(self.anon_tenant, self.service_tenant))
         steps = [tables] if tables else []
         steps += [citus.script()] if self.distribute else []

@@ -32,10 +32,10 @@ PIPE_WIDTH = 100_000
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 HINTS: Mapping[type[Exception], str] = {
-    ConversationNotFound: "`palaver ls` lists the conversations.",
-    TurnNotFound: "`palaver show --all` lists the turns with their ids.",
-    AttachmentNotFound: "`palaver attachments` lists the files with their ids.",
-    PermissionDenied: "Without --user and PALAVER_USER, the application itself acts.",
+    ConversationNotFound: "To list conversations, run `palaver ls`.",
+    TurnNotFound: "To list turns with their ids, run `palaver show --all`.",
+    AttachmentNotFound: "To list files with their ids, run `palaver attachments`.",
+    PermissionDenied: "Without --user and PALAVER_USER, the command acts as the application.",
 }
 
 

@@ -16,23 +16,31 @@ if TYPE_CHECKING:
     from palaver.model import MemoryItem
 
 PANEL = "Memory"
-Who = Annotated[str, typer.Argument(metavar="PERSON", help="The name of a user.")]
+Who = Annotated[str, typer.Argument(metavar="PERSON", help="Id of a user.")]
 
 
 @command("person", PANEL)
 async def person(
     call: Call,
     name: Who,
-    everything: Annotated[bool, typer.Option("--all", help="Also what no longer holds, and proposals.")] = False,
-    profile: Annotated[bool, typer.Option("--profile", help="Only the text that prompts show.")] = False,
-    remember: Annotated[str | None, typer.Option(metavar="TEXT", help="Remember this.")] = None,
-    approve: Annotated[str | None, typer.Option(metavar="ID", help="Approve a proposed item.")] = None,
-    drop: Annotated[str | None, typer.Option(metavar="ID", help="Delete an item for good.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Include items that no longer hold, and proposed items.")
+    ] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Show only the text that goes into prompts.")] = False,
+    remember: Annotated[str | None, typer.Option(metavar="TEXT", help="Remember this text.")] = None,
+    approve: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Approve the proposed item with this id, so that prompts may contain it."),
+    ] = None,
+    drop: Annotated[str | None, typer.Option(metavar="ID", help="Delete the item with this id permanently.")] = None,
     export: Annotated[bool, typer.Option("--export", help="Print everything as one JSON object.")] = False,
     learn: Annotated[bool, typer.Option("--learn", help="Read the conversations of this person again.")] = False,
-    forget: Annotated[bool, typer.Option("--forget", help="Delete everything that is remembered, for good.")] = False,
+    forget: Annotated[
+        bool,
+        typer.Option("--forget", help="Delete everything that is remembered, permanently. Conversations are kept."),
+    ] = False,
 ) -> None:
-    """Show what is remembered of a person across conversations, and where it was said.
+    """Show what is remembered about a person across conversations, with the source of each item.
 
     Examples:
 

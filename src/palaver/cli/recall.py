@@ -27,10 +27,13 @@ async def recall(
     call: Call,
     conversation: Name,
     query: Annotated[list[str], typer.Argument(metavar="QUERY", help="Question to recall for.", show_default=False)],
-    k: Annotated[int, typer.Option("-k", min=1, max=1_000, help="How many at most.")] = 10,
-    scope: Annotated[Reach, typer.Option(help="How far to look.")] = Reach.conversation,
+    k: Annotated[int, typer.Option("-k", min=1, max=1_000, help="Maximum number of results.")] = 10,
+    scope: Annotated[
+        Reach, typer.Option(help="Search this conversation, all conversations of its owner, or all of the tenant.")
+    ] = Reach.conversation,
     threshold: Annotated[
-        float | None, typer.Option(metavar="RELEVANCE", help="Nothing less relevant, from 0 to 1.")
+        float | None,
+        typer.Option(metavar="RELEVANCE", help="Minimum relevance of a result, from 0 to 1. Default: none."),
     ] = None,
     since: Since = None,
     until: Until = None,
@@ -38,7 +41,7 @@ async def recall(
     actor: Actors = None,
     role: Roles = None,
 ) -> None:
-    """Find the turns and facts that fit a question best, by words and by meaning, and say what each score is made of.
+    """Find the turns and facts that match a question best, by words and by meaning, with the parts of each score.
 
     Examples:
 
@@ -88,7 +91,7 @@ def _show_hits(hits: Iterable[RecallHit], query: str) -> None:
 def _hit_lines(hit: RecallHit, stems: frozenset[str]) -> list[str | Text]:
     from rich.text import Text
 
-    made = made_of(hit.parts) or "nothing in it fits"
+    made = made_of(hit.parts) or "no part matches"
     score = Text(f"relevance {hit.relevance:.2f}, score {hit.score:.2f} = {made}", "dim")
     if hit.turn is not None:
         texts = [marked(hit.turn.text, stems)] if hit.turn.text else []

@@ -28,10 +28,11 @@ async def reindex(
         str, typer.Option(help="Embedder: local, minilm, openai:MODEL, or none, which removes all vectors.")
     ] = "local",
 ) -> None:
-    """Rebuild the text index from the turns, embed everything with this embedder, and drop other vectors.
+    """Rebuild the text index, embed all turns with this embedder, and delete the vectors of other embedders.
 
-    Vectors that are there stay. Recall goes by words until it is done. The choice is not stored: applications say
-    it when they open the database, and use the local embedder where it is installed.
+    Existing vectors of this embedder are kept. Until all turns are embedded, recall matches the others only by words.
+    The choice of embedder is not stored: applications set it when they open the database. Their default is the local
+    embedder, if it is installed.
 
     Examples:
 
@@ -48,8 +49,8 @@ async def reindex(
     if call.as_json:
         emit({"embedder": name, "passages": count, "conversations": indexed})
         return
-    say(f"Made the text index of {counted(indexed, 'conversation')} again.")
-    say(f"Went through {counted(count, 'passage')}; the embedder is {name}.")
+    say(f"Rebuilt the text index of {counted(indexed, 'conversation')}.")
+    say(f"Processed {counted(count, 'passage')}; the embedder is {name}.")
 
 
 @contextmanager

@@ -17,9 +17,9 @@ PANEL = "Write"
 async def rename(
     call: Call,
     conversation: Name,
-    title: Annotated[str, typer.Argument(help="The new title; an empty one takes it away.", show_default=False)],
+    title: Annotated[str, typer.Argument(help="The new title. An empty title removes it.", show_default=False)],
 ) -> None:
-    """Give a conversation a title. Its key and its id stay.
+    """Set the title of a conversation. Its key and its id do not change.
 
     Example:
 

@@ -22,38 +22,45 @@ if TYPE_CHECKING:
 PANEL = "Export and backup"
 SHORTEST = 0.1  # seconds between two runs
 FilesOption = Annotated[
-    str | None, typer.Option(metavar="FOLDER", help="Attachments of the second store. Default: PALAVER_FILES.")
+    str | None, typer.Option(metavar="FOLDER", help="Folder of the attachments of URL_B. Default: PALAVER_FILES.")
 ]
 
 
 @command("replicate", PANEL)
 async def replicate(
     call: Call,
-    left: Annotated[str, typer.Argument(metavar="URL_A", help="The store at the edge.", show_default=False)],
-    right: Annotated[str, typer.Argument(metavar="URL_B", help="The main store.", show_default=False)],
+    left: Annotated[
+        str, typer.Argument(metavar="URL_A", help="Database at the edge, such as a local file.", show_default=False)
+    ],
+    right: Annotated[str, typer.Argument(metavar="URL_B", help="Main database.", show_default=False)],
     direction: Annotated[
-        str, typer.Option(metavar="WAY", help="both; push changes only URL_B, pull only URL_A.")
+        str,
+        typer.Option(metavar="WAY", help="Direction: both, push (changes only URL_B) or pull (changes only URL_A)."),
     ] = "both",
     conversation: Annotated[
         list[str] | None,
-        typer.Option("--conversation", metavar="NAME", help="Only this one, by id or key; may be given again."),
+        typer.Option("--conversation", metavar="NAME", help="Only this conversation (id or key). May be repeated."),
     ] = None,
     to_tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Tenant in URL_B, if it has another name there.")
+        str | None, typer.Option(metavar="NAME", help="Tenant in URL_B, if its name differs there.")
     ] = None,
     files: FilesOption = None,
     watch: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Run again after this time, until Ctrl+C.")
+        float | None,
+        typer.Option(metavar="SECONDS", help="Repeat after this many seconds, until Ctrl-C. At least 0.1."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be done.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Report what would be copied, and change nothing.")
+    ] = False,
 ) -> None:
-    """Exchange conversations between two databases, until both have the same, with the same logs.
+    """Synchronise two databases, until both have the same conversations with the same logs.
 
-    For a file at the edge and a server in the middle. Deletions come first. A conversation that continued in one store
-    is copied to the other. If it continued in both, URL_B keeps its numbers and its view, and the new turns of URL_A
-    follow on a branch of their own. A run that is interrupted is completed by the next one.
+    Use it for a local file at the edge and a central database. Deletions are copied first. A conversation that
+    continued in one database is copied to the other. If it continued in both, URL_B keeps its turn numbers and its
+    active branch, and the new turns of URL_A become another branch. If a run is interrupted, the next run completes
+    it.
 
-    Exit status 1: something waits or was refused; the report says why.
+    The exit status is 1 if a conversation could not be copied yet or was refused. The report gives the reason.
 
     Examples:
 
@@ -65,7 +72,9 @@ async def replicate(
         raise InvalidInput("watch", f"must be at least {SHORTEST} seconds")
     for name, url in (("URL_A", left), ("URL_B", right)):
         if url.startswith(("https:", "http:")):
-            raise InvalidInput(name, "is a server: name its database, which holds the logs row by row")
+            raise InvalidInput(
+                name, "is the address of a server: give the URL of its database, which contains the logs"
+            )
     here = replace(call, url=database_url(left))
     there = replace(call, url=database_url(right), tenant=to_tenant or call.tenant)
     folder = files or os.environ.get("PALAVER_FILES")
@@ -107,7 +116,7 @@ def _tell(call: Call, report: ReplicationReport) -> None:
     erased = f" {counted(report.erased, 'person')} erased." if report.erased else ""
     say(f"{'Would be: ' if report.dry_run else ''}{done}.{erased}")
     if not report.is_complete:
-        note("The next run copies conversations that wait.")
+        note("To copy the waiting conversations, run the command again.")
 
 
 def _line(one: ReplicatedConversation) -> str:

@@ -23,14 +23,14 @@ PANEL = "Memory"
 async def requests(
     call: Call,
     conversation: Name,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many; the latest.")] = 20,
-    turn: Annotated[str | None, typer.Option(metavar="ID", help="Only those whose answer became this turn.")] = None,
-    body: Annotated[bool, typer.Option("--body", help="Print the last one's body, as it was sent.")] = False,
-    why: Annotated[bool, typer.Option("--why", help="Explain the last one's prompt.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Number of latest requests.")] = 20,
+    turn: Annotated[str | None, typer.Option(metavar="ID", help="Only requests whose answer is this turn.")] = None,
+    body: Annotated[bool, typer.Option("--body", help="Print the body of the latest request, as it was sent.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="Explain the prompt of the latest request.")] = False,
 ) -> None:
-    """List the requests to models in a conversation: the model, the cost, the result, and retries.
+    """List the requests to models in a conversation, each with its model, tokens, times, result and retries.
 
-    Bodies hold what was sent, secrets redacted; they go when what they hold is forgotten.
+    The body of a request is what was sent, with secrets redacted. It is deleted when a turn in it is forgotten.
 
     Examples:
 
@@ -47,7 +47,7 @@ async def requests(
             for one in found:
                 emit({**wire(one), "previous_response_id": one.previous_response_id})
         elif not found:
-            say("No model was asked here yet.")
+            say("No request to a model yet.")
         elif why:
             await _explain(talk, found[-1])
         else:
@@ -57,7 +57,7 @@ async def requests(
 
 async def _explain(talk: Conversation, request: Request) -> None:
     if request.explanation is None:
-        say(f"This was asked to {request.purpose}; there is no context to explain. --turn names an answer.")
+        say(f"This is a request to {request.purpose}, which has no context to explain. Name an answer with --turn.")
         return
     explanation = Explanation.from_dict(request.explanation)
     show_explanation(explanation, await recalled_turns(talk, explanation))
@@ -90,7 +90,7 @@ def _end(request: Request) -> str:
 def _notes(request: Request, response: dict[str, Any]) -> list[str]:
     notes = [f"{one['error']}, waited {one['waited']:g} s" for one in response.get("retries") or ()]
     if request.previous_response_id is not None:
-        notes.append("continued the answer before")
+        notes.append("continued the previous answer")
     same = (request.explanation or {}).get("identical_prefix")
     if same is not None:
         notes.append(f"{same:.0%} as before")

@@ -17,7 +17,7 @@ PANEL = "Delete"
 
 @command("reset", PANEL)
 async def reset(call: Call, conversation: Name, yes: Yes = False) -> None:
-    """Forget every turn of a conversation, and keep the conversation. Numbers continue where they were.
+    """Delete every turn of a conversation permanently, and keep the conversation. Turn numbers continue.
 
     Example:
 

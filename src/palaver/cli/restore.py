@@ -24,19 +24,21 @@ PANEL = "Export and backup"
 @command("restore", PANEL)
 async def restore(
     call: Call,
-    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A backup.", show_default=False)],
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the backup.", show_default=False)],
     files: Files = None,
-    force: Annotated[bool, typer.Option("--force", help="Move aside the database that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Move an existing database aside.")] = False,
     erasures: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Erase again who is in it: from `palaver erasures export`.")
+        Path | None, typer.Option(metavar="FILE", help="Output of `palaver erasures export`: erase these people again.")
     ] = None,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Restore even if something in it does not verify.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Restore even if a conversation does not verify.")] = False,
 ) -> None:
-    """Put a backup into its place: the database that --db names. Every conversation is verified first.
+    """Restore a backup of an SQLite database to the file of --db. Every conversation is verified first.
 
-    Nothing is overwritten: with --force, what is there is moved aside. Stop the server before. With
-    PALAVER_AUDIT_KEY, the seals are checked as well. Persons who were erased after the backup are erased again,
-    as the database that is moved aside and --erasures name them.
+    Stop the server first. An existing database is never overwritten: --force moves it aside. With PALAVER_AUDIT_KEY,
+    the seals are checked as well.
+
+    People who were erased after the backup was made are erased again. The command reads who they are from the database
+    that it moves aside and from --erasures.
 
     Examples:
 
@@ -47,7 +49,7 @@ async def restore(
 
     target, folder = sqlite_path(call.url), files_folder(call, files)
     if target is None or folder is None:
-        raise InvalidInput("db", "must be a file, with its attachments in a folder; for Postgres there is pg_restore")
+        raise InvalidInput("db", "must be a file, with its attachments in a folder; for Postgres, use pg_restore")
     key = os.environ.get("PALAVER_AUDIT_KEY")
     with progress("Verifying", None) as advance:
         done = await restore_file(
@@ -68,8 +70,8 @@ async def restore(
     verified = "" if done.problems else ", verified"
     say(f"{target}: {counted(done.conversations, 'conversation')} with {counted(done.turns, 'turn')}{verified}.")
     if done.erased:
-        note(f"{counted(done.erased, 'person')} who had been erased since the backup was erased again.")
+        note(f"{counted(done.erased, 'person')} who had been erased after the backup was erased again.")
     for problem in done.problems:
         note(f"Does not verify: {problem}")
     if done.aside is not None:
-        note(f"The previous database is {done.aside} now. Delete it when it is not needed any more.")
+        note(f"The previous database is now {done.aside}. Delete it when you no longer need it.")

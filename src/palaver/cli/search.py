@@ -30,20 +30,21 @@ PANEL = "Read"
 @command("search", PANEL)
 async def search(
     call: Call,
-    text: Annotated[list[str], typer.Argument(metavar="TEXT", help="Words to look for.", show_default=False)],
+    text: Annotated[list[str], typer.Argument(metavar="TEXT", help="Words to search for.", show_default=False)],
     conversation: Annotated[
-        str | None, typer.Option("--in", metavar="CONVERSATION", help="Only turns of this conversation.")
+        str | None,
+        typer.Option("--in", metavar="CONVERSATION", help="Search the turns of this conversation (id or key)."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="How many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="Maximum number of results.")] = 20,
     where: Conditions = None,
     actor: Actors = None,
     role: Roles = None,
     since: Since = None,
     until: Until = None,
 ) -> None:
-    """Find conversations that hold all of these words; with --in, turns that hold any of them.
+    """Find conversations that contain all of these words. With --in, find turns that contain any of them.
 
-    Word forms count as the same word, and the last word may be the beginning of one.
+    Forms of a word match each other, such as test and tests. The last word may be a prefix.
 
     Examples:
 

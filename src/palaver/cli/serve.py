@@ -21,15 +21,24 @@ from palaver.errors import InvalidInput, MissingExtra
 
 PANEL = "Chat"
 
-Host = Annotated[str | None, typer.Option(help="Where to listen. Beyond loopback, callers need a key or a JWT.")]
-Port = Annotated[int | None, typer.Option(min=0, max=65_535, help="Port; default 8484.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes; more than one needs Postgres.")]
-Model = Annotated[str | None, typer.Option(help="Model: openai:MODEL, anthropic:MODEL, … Default: offline.")]
-Config = Annotated[str | None, typer.Option(metavar="FILE", help="A TOML file; see docs/how-to/server.md.")]
-Open = Annotated[bool, typer.Option("--open", help="Show the web app in a browser, where there is one.")]
-Auth = Annotated[bool, typer.Option("--require-auth", help="Ask for a key or a JWT also on loopback.")]
+Host = Annotated[
+    str | None,
+    typer.Option(
+        help="Address to listen on. Default: 127.0.0.1. On other addresses than loopback, callers need a key or a JWT."
+    ),
+]
+Port = Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on. Default: 8484.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Number of processes. Default: 1. More than one needs Postgres.")
+]
+Model = Annotated[
+    str | None, typer.Option(help="Default model: openai:MODEL, anthropic:MODEL, … Without it, answers are offline.")
+]
+Config = Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings: see docs/how-to/server.md.")]
+Open = Annotated[bool, typer.Option("--open", help="Open the web app in a browser, if the machine has a display.")]
+Auth = Annotated[bool, typer.Option("--require-auth", help="Require a key or a JWT on loopback, too.")]
 
-LogFormat = Annotated[str | None, typer.Option(metavar="text|json", help="How the log is written, to stderr.")]
+LogFormat = Annotated[str | None, typer.Option(metavar="text|json", help="Format of the log on stderr. Default: text.")]
 
 
 @command("serve", PANEL)
@@ -44,9 +53,12 @@ async def serve(
     log_format: LogFormat = None,
     open: Open = False,
 ) -> None:
-    """Serve the web app and the API. On loopback it needs no key; elsewhere it refuses to start without authentication.
+    """Serve the web app and the API. On loopback, callers need no key.
 
-    Every setting can also be given as PALAVER_… in the environment, or in a file (--config).
+    On any other address, callers need a key or a JWT, and the server does not start if there is neither.
+
+    A setting can also be an environment variable (PALAVER_ and its name in capitals) or a line in the file of --config.
+    Options override both, and the environment overrides the file.
 
     Examples:
 
@@ -108,6 +120,6 @@ async def _refuse_an_open_door(call: Call, needs_keys: bool, host: str) -> None:
         if not await engine_of(store).has_key():
             raise InvalidInput(
                 "host",
-                f"{host} asks callers who they are, and nobody has a key: run `palaver keys create NAME`, "
+                f"callers need a key on {host}, and no key exists: run `palaver keys create NAME`, "
                 "or set PALAVER_JWT_SECRET or PALAVER_JWKS",
             )

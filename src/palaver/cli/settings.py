@@ -14,7 +14,7 @@ from palaver.cli.output import emit, say
 from palaver.memory.settings import ConversationSettings
 
 PANEL = "Write"
-NOTHING = "No settings: the defaults hold."
+NOTHING = "No settings are stored: the defaults apply."
 
 
 @command("settings", PANEL)
@@ -23,12 +23,14 @@ async def settings(
     conversation: Name,
     changes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME=VALUE]…", help="New values; NAME= takes one away.", show_default=False),
+        typer.Argument(
+            metavar="[NAME=VALUE]…", help="Settings to change. NAME= without a value removes one.", show_default=False
+        ),
     ] = None,
 ) -> None:
-    """Show the settings of a conversation, or change some of them: summaries, retention, redaction, facts, context.
+    """Show or change the settings of a conversation: summaries, retention, redaction, facts and context.
 
-    A name inside of another one has a dot: context.policy, compaction.trigger_turns.
+    Write a nested setting with a dot: context.policy, compaction.trigger_turns.
 
     Examples:
 

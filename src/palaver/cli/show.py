@@ -43,9 +43,11 @@ async def show(
     call: Call,
     conversation: Name,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=EVERYTHING, help="Number of latest turns.")] = 50,
-    before: Annotated[str | None, typer.Option(metavar="TURN", help="Only what came before this turn.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also superseded and aborted turns.")] = False,
-    roles: Annotated[str | None, typer.Option(metavar="ROLES", help="Only these, with commas between.")] = None,
+    before: Annotated[str | None, typer.Option(metavar="TURN", help="Only turns before the one with this id.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Include superseded and aborted turns.")] = False,
+    roles: Annotated[
+        str | None, typer.Option(metavar="ROLES", help="Only turns with these roles, separated by commas.")
+    ] = None,
     where: Conditions = None,
     actor: Actors = None,
     since: Since = None,

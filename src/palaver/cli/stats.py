@@ -19,7 +19,7 @@ PANEL = "Maintenance"
 
 @command("stats", PANEL)
 async def stats(call: Call) -> None:
-    """Count what is stored, and show the size of the file and the background jobs that wait or have failed.
+    """Show counts of what is stored, the size of the file, and background jobs that wait or have failed.
 
     Example:
 
@@ -42,8 +42,8 @@ async def stats(call: Call) -> None:
     storage = dict(found.storage)
     outbox = storage.pop("outbox", [])
     rows += [(name.replace("_", " "), _format_value(name, value)) for name, value in storage.items()]
-    rows.append(("outbox", "; ".join(_job_line(job) for job in outbox) or "nothing waits"))
-    rows.append(("embedding", f"{counted(embedding['backlog'], 'passage')} to go ({embedding['embedder']})"))
+    rows.append(("outbox", "; ".join(_job_line(job) for job in outbox) or "no jobs"))
+    rows.append(("embedding", f"{counted(embedding['backlog'], 'passage')} to embed ({embedding['embedder']})"))
     table(("what", "value"), rows)
 
 
@@ -54,7 +54,7 @@ async def _embedding(store: Store) -> dict[str, Any]:
 
 
 def _job_line(job: Mapping[str, Any]) -> str:
-    state = "put aside" if job["dead"] else "waiting"
+    state = "failed" if job["dead"] else "waiting"
     tries = f" after {counted(job['attempts'], 'try', 'tries')}: {job['error']}" if job["error"] else ""
     return f"{job['kind']}: {job['jobs']:,} {state}{tries}"
 

@@ -20,7 +20,7 @@ PANEL = "Memory"
 
 @command("summaries", PANEL)
 async def summaries(call: Call, conversation: Name) -> None:
-    """Show the summaries of a conversation, each with the turns that it stands for and who wrote it.
+    """Show the summaries of a conversation, each with the turns that it covers and the model that wrote it.
 
     Example:
 
@@ -37,10 +37,17 @@ async def summaries(call: Call, conversation: Name) -> None:
 async def compact(
     call: Call,
     conversation: Name,
-    force: Annotated[bool, typer.Option("--force", help="Summarise even if it is not due yet.")] = False,
-    through: Annotated[str | None, typer.Option(metavar="TURN", help="Summarise everything through this turn.")] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Summarise the older half of the turns without a summary, even if no summary is due."
+        ),
+    ] = False,
+    through: Annotated[
+        str | None, typer.Option(metavar="TURN", help="Summarise all turns through the one with this id.")
+    ] = None,
 ) -> None:
-    """Summarise the older turns of a conversation now, where that is due, and show the new summaries. Turns stay.
+    """Write the summaries of older turns that are due, and show them. The turns are kept.
 
     Examples:
 
@@ -56,7 +63,7 @@ async def compact(
     _show_summaries(call, new)
     if not call.as_json:
         asked = force or through is not None
-        nothing = "Nothing is left to summarise." if asked else "Nothing was due. --force summarises all the same."
+        nothing = "Nothing is left to summarise." if asked else "Nothing was due. To summarise anyway, use --force."
         say(f"Wrote {counted(len(new), 'summary', 'summaries')}." if new else nothing)
 
 

@@ -23,7 +23,7 @@ PAGE = 1_000
 SPOKEN = ("append", "chunk")  # events with text to show
 MOST = 2**53
 
-After = Annotated[int, typer.Option(min=0, max=MOST, metavar="N", help="Only events with a number above this one.")]
+After = Annotated[int, typer.Option(min=0, max=MOST, metavar="N", help="Only events after the one with this number.")]
 
 
 @command("tail", PANEL)
@@ -31,11 +31,11 @@ async def tail(
     call: Call,
     conversation: Name,
     after: After = 0,
-    once: Annotated[bool, typer.Option("--once", help="Print what is there, and stop.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the stored events, and exit.")] = False,
 ) -> None:
     """Follow a conversation live: every event with its text, even while a turn is being written.
 
-    Nothing is missed and nothing comes twice: to continue later, pass the last number to --after. Ctrl-C ends it.
+    To continue later without gaps or repetition, pass the number of the last event to --after. Ctrl-C ends the command.
 
     Examples:
 

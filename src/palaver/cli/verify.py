@@ -33,19 +33,20 @@ PANEL = "Maintenance"
 async def verify(
     call: Call,
     conversations: Annotated[
-        list[str] | None, typer.Argument(metavar="CONVERSATION", help="Ids or keys; without one, all of them.")
+        list[str] | None, typer.Argument(metavar="CONVERSATION", help="Ids or keys of conversations. Default: all.")
     ] = None,
     anchors: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also hold the logs against what `audit anchor` printed.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Also compare the logs with this output of `palaver audit anchor`."),
     ] = None,
     archive: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="A file that `palaver archive` wrote; may be repeated.")
+        list[Path] | None, typer.Option(metavar="FILE", help="File that `palaver archive` wrote. May be repeated.")
     ] = None,
 ) -> None:
-    """Recompute every hash, replay the log and read every file. Names the first bad row of each conversation.
+    """Recompute every hash, replay the log and read every file. Report the first bad row of each conversation.
 
-    With PALAVER_AUDIT_KEY the seals of a server are checked too. The exit code is 1 when anything was changed or is
-    missing.
+    With PALAVER_AUDIT_KEY, the seals of a server are checked as well. The exit status is 1 if anything was changed or
+    is missing.
 
     Examples:
 
@@ -97,6 +98,6 @@ async def _verify_conversation(call: Call, store: Store, talk: Conversation, arc
     else:
         counts = f"{counted(found.turns, 'turn')}, {counted(found.events, 'event')}"
         missing = f", {counted(found.archived, 'event')} in an archive that was not given" if found.archived else ""
-        early = f", {counted(found.unproven, 'derived row')} from before they were proved" if found.unproven else ""
+        early = f", {counted(found.unproven, 'derived row')} from before rows were proved" if found.unproven else ""
         say(f"ok  {name}  {counts}, {counted(found.attachments, 'file')}{missing}{early}")
     return True

@@ -35,7 +35,7 @@ class Backlog:
 
     def __str__(self) -> str:
         line = f"{counted(self.waiting, 'job')} waiting, {counted(self.to_embed, 'passage')} to embed"
-        return f"{line}, {counted(self.dead, 'job')} put aside ({', '.join(self.errors)})" if self.dead else line
+        return f"{line}, {counted(self.dead, 'job')} failed ({', '.join(self.errors)})" if self.dead else line
 
 
 async def read_backlog(store: Store) -> Backlog:
@@ -59,21 +59,26 @@ def embedder_name(store: Store) -> str:
 @command("worker", PANEL)
 async def worker(
     call: Call,
-    once: Annotated[bool, typer.Option("--once", help="Stop when nothing is left to do. Does not sweep.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit when no job is left. Does not sweep.")] = False,
     sweep_every: Annotated[
-        float, typer.Option(metavar="SECONDS", envvar="PALAVER_SWEEP_EVERY", help="Between two sweeps; 0: never.")
+        float,
+        typer.Option(
+            metavar="SECONDS", envvar="PALAVER_SWEEP_EVERY", help="Seconds between two sweeps. 0: never sweep."
+        ),
     ] = 300.0,
     retention_minutes: Annotated[
         float | None,
         typer.Option(
-            metavar="N", envvar="PALAVER_RETENTION_MINUTES", help="Sweeps also forget older turns. Off unless given."
+            metavar="MINUTES",
+            envvar="PALAVER_RETENTION_MINUTES",
+            help="A sweep also deletes every turn that is older than this. By default, turns are kept at any age.",
         ),
     ] = None,
 ) -> None:
-    """Embed, summarise and extract what was said, as it comes in, and sweep. Any number of workers may run; Ctrl-C
-    ends this one.
+    """Run background jobs (embedding, summaries, notes and facts) as they come in, and sweep expired data.
 
-    Applications do this by themselves; a worker of its own takes the load off them.
+    Servers and programs run these jobs themselves. A separate worker takes the load off them. Several workers can run
+    at the same time. Ctrl-C ends this one.
 
     Examples:
 
@@ -92,7 +97,7 @@ async def worker(
             note("Stopped.")
         state = await read_backlog(store)
     if not call.as_json:
-        say("Nothing is left to do." if not state.waiting and not state.dead else f"{state}.")
+        say("No jobs are left." if not state.waiting and not state.dead else f"{state}.")
 
 
 def _stop_on_sigterm() -> None:

@@ -432,6 +432,6 @@ async def test_people_get_a_table_of_what_was_left_out(empty_database: str, tmp_
         str(tmp_path / "a.db"),
     ]
     done = await asyncio.to_thread(CliRunner().invoke, app, command)
-    assert "6 rows. Brought in 4 turns into 2 conversations; 0 were here already." in done.stdout
+    assert "6 rows. Imported 4 turns into 2 conversations. Rows imported earlier: 0." in done.stdout
     assert "names no conversation" in done.stdout
     assert "abracadabra" not in done.output
