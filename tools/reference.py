@@ -17,6 +17,7 @@ import tokenize
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from enum import EnumType
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -328,7 +329,7 @@ def command_entry(name: str, command: Any) -> str:
     words = " ".join(_argument(one) for one in command.params if one.param_type_name == "argument")
     usage = f"```text\npalaver {name} {words}".rstrip() + (" [options]" if shown else "") + "\n```"
     parts = [f"## palaver {name}", usage, _fenced(inspect.cleandoc(command.help or ""))]
-    return "\n\n".join([*parts, table(("option", ""), shown) if shown else ""])
+    return "\n\n".join([*parts, table(("option", "description"), shown) if shown else ""])
 
 
 def _argument(one: Any) -> str:
@@ -338,11 +339,38 @@ def _argument(one: Any) -> str:
 
 def _option(one: Any) -> tuple[str, str]:
     is_argument = one.param_type_name == "argument"
-    names = (
-        f"`{_argument(one)}`" if is_argument else ", ".join(f"`{text}`" for text in [*one.opts, *one.secondary_opts])
-    )
+    names = [f"`{_argument(one)}`"] if is_argument else [f"`{text}`" for text in [*one.opts, *one.secondary_opts]]
+    value = f" `{one.metavar}`" if one.metavar and not is_argument else ""
+    return ", ".join(names) + value, " ".join(filter(None, _meaning(one)))
+
+
+def _meaning(one: Any) -> Iterator[str]:
+    """Yield the help of an option, then what its declaration says: choices, limits, default, environment variable."""
+    yield getattr(one, "help", "") or ""
+    kind = getattr(getattr(one, "type_descriptor", None), "annotation", None)  # older versions of typer: `type`
+    choices = list(kind) if isinstance(kind, EnumType) else getattr(getattr(one, "type", None), "choices", ())
+    yield f"One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else ""
+    bounds = one if hasattr(one, "min") else getattr(one, "type", None)
+    yield _range(getattr(bounds, "min", None), getattr(bounds, "max", None))
     shown = one.default if isinstance(one.default, (str, int, float)) and not isinstance(one.default, bool) else None
-    return names, (getattr(one, "help", "") or "") + (f" Default: `{shown}`." if shown not in (None, "") else "")
+    yield f"Default: {_figure(shown)}." if shown not in (None, "") else ""
+    variables = [one.envvar] if isinstance(one.envvar, str) else one.envvar or ()
+    yield f"Environment variable: `{variables[0]}`." if variables else ""
+
+
+def _range(least: float | None, most: float | None) -> str:
+    """Describe the limits of a number. An upper limit of a billion or more is a technical one."""
+    upper = None if most is None or most >= 1e9 else _figure(most)
+    if least is not None and upper is not None:
+        return f"From {_figure(least)} to {upper}."
+    return f"At most {upper}." if upper is not None else f"At least {_figure(least)}." if (least or 0) > 0 else ""
+
+
+def _figure(value: object) -> str:
+    if isinstance(value, bool):
+        return f"`{json.dumps(value)}`"
+    is_whole = isinstance(value, (int, float)) and value == int(value)
+    return f"{int(value):,}" if is_whole else f"`{value}`"  # type: ignore[call-overload]
 
 
 COMMON = ("db", "tenant", "user", "as_json", "json", "help")
@@ -351,16 +379,24 @@ COMMON = ("db", "tenant", "user", "as_json", "json", "help")
 def cli_page() -> str:
     top = typer.main.get_command(app)
     commands = top.commands  # type: ignore[attr-defined]
+    common = [one for one in commands["ls"].params if one.name in COMMON]
     return page(
         "The command line",
-        "For everyone who uses `palaver` in a terminal or a script. Afterwards you know every command and option.",
+        "This page is for everyone who uses `palaver` in a terminal or a script.\n"
+        "By the end, you know every command and its options.",
         [
-            "Every command takes `--db URL` (or `PALAVER_URL`), `--tenant NAME` (`PALAVER_TENANT`), `--user NAME` "
-            "(`PALAVER_USER`), `--json` and "
-            "`--help`. A conversation is named by its id or its key. The exit status is 0, 1 for an error, 2 for a "
-            "wrong option.",
+            "## Common options",
+            "Every command also has these options:",
             table(
-                ("command", ""), ((f"[`{n}`](#palaver-{n})", first_sentence(c.help or "")) for n, c in commands.items())
+                ("option", "description"),
+                [*map(_option, common), ("`-h`, `--help`", "Print the help of the command.")],
+            ),
+            "To refer to a conversation, use its id or its key. The exit status is 0 for success, 1 for an error, and "
+            "2 for a wrong option or argument.",
+            "## Commands",
+            table(
+                ("command", "purpose"),
+                ((f"[`{n}`](#palaver-{n})", first_sentence(c.help or "")) for n, c in commands.items()),
             ),
             *(command_entry(name, command) for name, command in commands.items()),
         ],
@@ -384,12 +420,16 @@ def rest_page() -> str:
                 tags.setdefault(tag, []).append(_operation(path, method, operation, document))
     return page(
         "REST",
-        "For engineers who call the server over HTTP. Afterwards you know every operation, its fields and its replies.",
+        "This page is for engineers who call the server over HTTP.\n"
+        "By the end, you know every operation, its fields and its responses.",
         [
-            "The server has the same as an OpenAPI document at `/openapi.json`, and a page to try it at `/docs`. [The "
-            "server](../how-to/server.md) explains it, [permissions](permissions.md) lists the right that each "
-            "operation needs, and "
-            "[errors](errors.md) lists the problem documents.",
+            "A running server has this reference as an OpenAPI document at `/openapi.json`. The page `/docs` lets you "
+            "try each operation.",
+            "- [The server](../how-to/server.md) explains how to run it and how to authenticate.\n"
+            "- [Permissions](permissions.md) lists the right that each operation needs.\n"
+            "- [Errors](errors.md) lists the problem documents that the operations under `/api` return.",
+            "Times are ISO 8601 with a zone (`2026-11-15T09:30:00Z`). The ETag of a conversation is in the response to "
+            "`GET`, and changes with each change of the conversation.",
             *(f"## {tag}\n\n" + "\n\n".join(entries) for tag, entries in tags.items()),
         ],
     )
@@ -397,10 +437,10 @@ def rest_page() -> str:
 
 def _operation(path: str, method: str, operation: Mapping[str, Any], document: Mapping[str, Any]) -> str:
     rows = [
-        (f"`{one['name']}`", one["in"], _type(one.get("schema", {})), one.get("description", ""))
+        (f"`{one['name']}`", one["in"], _type(one.get("schema", {})), _explained(one, one.get("schema", {})))
         for one in operation.get("parameters", [])
     ]
-    rows += [(f"`{name}`", "body", _type(one), one.get("description", "")) for name, one in _body(operation, document)]
+    rows += [(f"`{name}`", "body", _type(one), _explained(one, one)) for name, one in _body(operation, document)]
     replies = [
         f"{status} {_reply(found)}".strip() for status, found in operation["responses"].items() if status < "400"
     ]
@@ -408,14 +448,25 @@ def _operation(path: str, method: str, operation: Mapping[str, Any], document: M
         f"### {method.upper()} {path}",
         _fenced(inspect.cleandoc(operation.get("description", "") or operation["summary"])),
     ]
-    return "\n\n".join(
-        [*parts, table(("field", "in", "type", ""), rows) if rows else "", f"Replies: {', '.join(replies)}."]
-    )
+    fields_ = table(("field", "in", "type", "description"), rows) if rows else ""
+    return "\n\n".join([*parts, fields_, f"Responses: {', '.join(replies)}."])
+
+
+def _explained(described: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """The description of a field, with its limits and its default, unless the description has the default."""
+    text = described.get("description", "")
+    numbers = [schema, *schema.get("anyOf", ())]
+    least, most = (next((one[key] for one in numbers if key in one), None) for key in ("minimum", "maximum"))
+    default = schema.get("default")
+    shown = "" if default is None else f"Default: {_figure(default)}."
+    before, default_, after = text.partition(" Default: ")  # the server writes the default of a field of a body there
+    return " ".join(filter(None, (before, _range(least, most), shown))) + default_ + after
 
 
 def _body(operation: Mapping[str, Any], document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     content = operation.get("requestBody", {}).get("content", {})
     schema = next(iter(content.values()), {}).get("schema", {})
+    schema = next((one for one in schema.get("anyOf", ()) if "$ref" in one), schema)  # of an optional body
     while "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[-1]]
     return list(schema.get("properties", {}).items())
