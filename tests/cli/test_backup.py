@@ -6,11 +6,12 @@ import asyncio
 import json
 import os
 import shutil
+import sqlite3
 import stat
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -80,6 +81,17 @@ def test_a_damaged_database_is_not_called_a_backup(cli, filled):
     data[4096 * 3 : 4096 * 3 + 2000] = b"\xff" * 2000
     Path("chat.db").write_bytes(data)
     assert cli("backup", "copy").exit_code == 1
+    assert not Path("copy").exists()
+
+
+@pytest.mark.parametrize("sql", ["", "CREATE TABLE theirs (x)"], ids=["an empty file", "another program's"])
+def test_a_file_that_palaver_did_not_make_is_refused(cli, sql):
+    Path("theirs.db").touch()
+    with closing(sqlite3.connect("theirs.db")) as db:
+        db.execute(sql)
+    refused = cli("backup", "copy", "--db", "theirs.db")
+    assert refused.exit_code == 1
+    assert "not a database of Palaver" in refused.stderr
     assert not Path("copy").exists()
 
 

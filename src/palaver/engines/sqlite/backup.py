@@ -7,11 +7,11 @@ from pathlib import Path
 
 import apsw
 
-from palaver.engines.sqlite.connection import SQLiteAddress, connect, translate_errors
+from palaver.engines.sqlite.connection import APPLICATION_ID, SQLiteAddress, connect, translate_errors
 from palaver.engines.sqlite.erasure import erasures
 from palaver.engines.sqlite.page_scrubbing import clear_all_gaps
 from palaver.engines.sqlite.transaction import Tx
-from palaver.errors import DatabaseCorrupt, EngineUnavailable
+from palaver.errors import DatabaseCorrupt, EngineUnavailable, NotADatabase
 from palaver.model import Scope
 from palaver.ports.queries import Erasure
 
@@ -29,6 +29,8 @@ def copy_database(source: Path, target: Path, advance: Advance) -> None:
         writing = apsw.Connection(str(target))
         try:
             reading.execute("BEGIN")
+            if reading.pragma("application_id") != APPLICATION_ID:
+                raise NotADatabase(f"{source} is not a database of Palaver, and was not copied")
             size = int(str(reading.execute("SELECT page_size FROM pragma_page_size, sqlite_schema LIMIT 1").get))
             with writing.backup("main", reading, "main") as copying:
                 left = None
