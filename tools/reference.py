@@ -29,7 +29,10 @@ import palaver.testing
 from palaver import errors
 from palaver.audit.replay import HANDLERS
 from palaver.cli import app
+from palaver.context.options import SharedContextOptions
 from palaver.conversations import open_options
+from palaver.core.option_docs import bullets
+from palaver.core.turn_options import PlaceOptions
 from palaver.server.app import create_app
 from palaver.server.settings import ServerSettings
 
@@ -166,12 +169,37 @@ def is_value(kind: object) -> bool:
     return isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "__struct_fields__"))
 
 
+# Types of options that extend others. Python 3.11 does not keep the bases of a TypedDict.
+INHERITED: Mapping[str, tuple[Any, ...]] = {
+    "ContextOptions": (SharedContextOptions,),
+    "ContextSettings": (SharedContextOptions,),
+    "FlatOptions": (
+        palaver.MemoryOptions, palaver.BackgroundOptions, palaver.DatabaseOptions, palaver.TestingOptions,
+    ),
+    "GenerateOptions": (SharedContextOptions,),
+    "StreamOptions": (palaver.TurnOptions, PlaceOptions),
+    "TurnInput": (palaver.TurnOptions,),
+}  # fmt: skip
+
+
 def options_entry(name: str, kind: Any) -> str:
-    hints = {key: plain_type(hint) for one in reversed(kind.__mro__) for key, hint in _annotations(one).items()}
-    bare = described(kind)
-    unnamed = [key for key in hints if f"`{key}`" not in bare]
-    rest = f"\n\nFurther keys: {', '.join(f'`{key}`' for key in unnamed)}." if unnamed else ""
-    return f"### {name}\n\n{bare}{rest}"
+    return f"### {name}\n\n{described_options(kind)}"
+
+
+def described_options(kind: Any) -> str:
+    """The docstring of a type of options, with inherited keys: as a link to a public type, or described here."""
+    text = described(kind)
+    inherited = INHERITED.get(kind.__name__, ())
+    public = [one for one in inherited if one.__name__ in palaver.__all__]
+    if public:
+        links = ", ".join(f"[`{one.__name__}`](#{one.__name__.lower()})" for one in public)
+        text += f"\n\nIt also has the keys of {links}."
+    for one in inherited:
+        if one not in public:
+            text += ("\n" if text.rpartition("\n\n")[2].startswith("- ") else "\n\n") + bullets(one)
+    known = {key for one in public for key in one.__annotations__}
+    unnamed = [key for key in kind.__annotations__ if key not in known and f"`{key}`" not in text]
+    return text + (f"\n\nKeys: {', '.join(f'`{key}`' for key in unnamed)}." if unnamed else "")
 
 
 def literal_rows(names: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -194,12 +222,12 @@ def library_page() -> str:
     kinds = ", ".join(f"`{kind}`" for kind in sorted({*HANDLERS, "expire"}))
     return page(
         "The library",
-        "For Python engineers who look up a name of `import palaver`. Afterwards you know what it takes, returns and"
-        " raises.",
+        "This page is for Python engineers who look up a class, method or option of `import palaver`.\n"
+        "By the end, you know what it does, which arguments it takes and what it returns.",
         [
-            "[Errors](errors.md) and [limits](../explanation/limits.md) have pages of their own. `palaver.sync.open`"
-            " returns the same classes "
-            "without `await`. Times are in UTC; values are frozen.",
+            "[Errors](errors.md) and [limits](../explanation/limits.md) have their own pages. Methods that are shown"
+            " with `await` are coroutines. `palaver.sync.open` returns the same classes with blocking methods, which"
+            " you call without `await`. Times are in UTC. Values are immutable.",
             f"## palaver.open\n\n```text\nopen{signature(palaver.open)}\n```\n\n{described(palaver.open)}",
             *(options_entry(name, options[name]) for name in sorted(groups)),
             *(methods_of(kind) for kind in CLASSES),
@@ -207,21 +235,30 @@ def library_page() -> str:
             *(options_entry(name, kind) for name, kind in options.items() if name not in groups),
             "## Values",
             *(value_entry(name, kind) for name, kind in values.items()),
-            f"Kinds of events: {kinds}.",
+            f"The values of `Event.kind`: {kinds}.",
             "## Functions",
             *(f"### {name}\n\n{_call(name, one)}\n\n{described(one)}" for name, one in functions.items()),
             "## Closed sets of values",
             table(("name", "values"), literal_rows(name for name, kind in public.items() if is_literal(kind))),
             "## palaver.testing",
-            table(("name", ""), _testing_rows()),
+            "Helpers for the tests of an application or of a database engine: see [testing](../how-to/testing.md) and"
+            " [writing an engine](../how-to/write-an-engine.md).",
+            table(("name", "description"), _testing_rows()),
         ],
     )
+
+
+COLLECTIONS = {
+    "FORGED_NAMES": "Names of participants that try to forge a part of a prompt.",
+    "FORGERIES": "All texts (`Forgery`) that try to forge a part of a prompt.",
+    "GUARANTEES": "All guarantees (`Guarantee`) of the conformance kit.",
+}
 
 
 def _testing_rows() -> Iterator[tuple[str, str]]:
     for name in sorted(palaver.testing.__all__):
         one = getattr(palaver.testing, name)
-        own = first_paragraph(one) if callable(one) else "A collection; `help(palaver.testing)` says of what."
+        own = first_paragraph(one) if callable(one) else COLLECTIONS[name]
         yield f"`{name}`", "" if own.startswith(f"{name}(") else own
 
 
@@ -233,21 +270,26 @@ def error_classes() -> list[type[errors.PalaverError]]:
 
 
 def error_row(kind: type[errors.PalaverError]) -> tuple[str, str, str, str]:
-    first, _, rest = inspect.cleandoc(kind.__doc__ or "").partition("\n\n")
+    meaning, _, advice = inspect.cleandoc(kind.__doc__ or "").partition("\n\nWay out: ")
     status, slug = errors._http(kind.__new__(kind))
-    return f"`{kind.__name__}`", f"{status} `{slug}`", first, rest.removeprefix("Way out: ")
+    return f"`{kind.__name__}`", f"{status} `{slug}`", meaning, advice
 
 
 def errors_page() -> str:
     tree = (errors.__doc__ or "").split("\n\n")[1]
     return page(
         "Errors",
-        "For engineers who handle an error of Palaver. Afterwards you know what it means and what to do.",
+        "This page is for engineers who handle errors of Palaver.\n"
+        "By the end, you know what each error means and what to do about it.",
         [
-            "Every error is a `palaver.PalaverError`. It carries data as attributes, and never what was said. Over "
-            "HTTP it is a problem "
-            "document (RFC 9457) with this status and the type `urn:palaver:problem:…`. A command exits with 1.",
-            "## The tree\n\n```text\n" + inspect.cleandoc(tree) + "\n```",
+            "Every error that Palaver defines is a subclass of `palaver.PalaverError`. An error has data as "
+            "attributes, but never the content of a turn.",
+            "Over HTTP, an error becomes a problem document (RFC 9457) with the status and the type that the table "
+            "lists. The type is `urn:palaver:problem:` followed by the name in the table. A `palaver` command that "
+            "fails with an error exits with status 1.",
+            "## The tree",
+            "An `except` clause for a class also catches the classes below it.",
+            "```text\n" + inspect.cleandoc(tree) + "\n```",
             "## What to do",
             table(("error", "over HTTP", "meaning", "what to do"), map(error_row, error_classes()[1:])),
         ],
@@ -265,20 +307,28 @@ def setting_rows() -> Iterator[tuple[str, str, str, str]]:
         section = headings.get(one.name, section)
         value = "`{}`" if one.default is MISSING else f"`{_default(one.default)}`"
         secret = "random" if one.name == "ticket_secret" else value
-        yield section, f"`{one.name}`", secret, comments.get(one.name, "")
+        yield section, f"`{one.name}`", secret, _with_links(comments.get(one.name, ""))
+
+
+def _with_links(text: str) -> str:
+    return re.sub(r"docs/how-to/([\w-]+)\.md", r"see [\1](../how-to/\1.md)", text)
 
 
 def _comments_of(kind: type) -> tuple[dict[str, str], dict[str, str]]:
-    """The comment behind each field, and the comment line above the first field of a section."""
+    """The comment of each field, after it or in `#:` lines above it, and the heading of each section."""
     behind: dict[str, str] = {}
     above: dict[str, str] = {}
-    heading = ""
+    heading, lines = "", list[str]()
     for token in tokenize.generate_tokens(StringIO(inspect.getsource(kind)).readline):
         named = re.match(r"    (\w+): ", token.line)
-        if token.type == tokenize.COMMENT and not named:
+        if token.type == tokenize.COMMENT and token.string.startswith("#:"):
+            lines.append(token.string.removeprefix("#:").strip())
+        elif token.type == tokenize.COMMENT and not named:
             heading = token.string.lstrip("# ")
         elif token.type == tokenize.COMMENT and named:
             behind[named[1]] = token.string.lstrip("# ")
+        if named and lines:
+            behind[named[1]], lines = " ".join(lines), []
         if named and heading:
             above[named[1]], heading = heading, ""
     return behind, above
@@ -289,33 +339,37 @@ def settings_page() -> str:
     sections = dict.fromkeys(row[0] for row in rows)
     return page(
         "Settings",
-        "For operators of `palaver serve`, and for engineers who set defaults. Afterwards you know every setting and"
-        " its default.",
+        "This page is for operators of `palaver serve`, and for engineers who set defaults.\n"
+        "By the end, you know every setting, its meaning and its default.",
         [
-            "A setting of the server is a line in the TOML file of `palaver serve --config FILE`, or the variable "
-            "`PALAVER_` with the name in "
-            "capitals (`PALAVER_REQUIRE_AUTH=1`). The environment overrides the file; options of the command line "
-            "override both. Lists are "
-            "separated by commas, mappings are JSON. An unknown name in the file is refused. [The "
-            "server](../how-to/server.md#settings) has an "
-            "example. Times are in seconds, sizes in bytes.",
+            "You can set each setting of the server in two places:",
+            "- In a TOML file, which you name with `palaver serve --config FILE` or `PALAVER_CONFIG`. An unknown name "
+            "in the file is an error. [The server](../how-to/server.md#settings) has an example.\n"
+            "- In an environment variable: `PALAVER_` followed by the name in capitals, such as "
+            "`PALAVER_REQUIRE_AUTH=1`. Separate the items of a list by commas. Write a mapping as JSON.",
+            "The environment overrides the file. Options of `palaver serve` override both. Times are in seconds and "
+            "sizes in bytes, unless the name or the description has another unit.",
             *(_section(name, rows) for name in sections),
             "## Settings of a conversation",
-            described(palaver.ConversationSettings),
+            "Set them with `store.conversation(key, settings={…})` or `Conversation.update(settings={…})`, or with"
+            " [`palaver settings`](cli.md#palaver-settings).",
+            described(palaver.ConversationSettings).partition("\n\n")[2],
             "### compaction\n\n" + described(palaver.CompactionSettings),
-            "### context\n\n" + described(palaver.ContextSettings),
+            "### context\n\n" + described_options(palaver.ContextSettings),
             "## Settings of generate",
-            described(palaver.GenerateSettings),
+            "Set them with `palaver.open(generate={…})`, or for a server in the table `[generate]` of its file.",
+            described(palaver.GenerateSettings).partition("\n\n")[2],
             "## Budgets",
-            described(palaver.BudgetOptions),
-            described(palaver.BudgetLimits),
+            "Set them with `palaver.open(budgets={…})`, or for a server in the table `[budgets]` of its file.",
+            described(palaver.BudgetOptions).partition("\n\n")[2],
+            "### Limits of one budget\n\n" + described(palaver.BudgetLimits).partition(". ")[2],
         ],
     )
 
 
 def _section(name: str, rows: Iterable[tuple[str, str, str, str]]) -> str:
     own = [row[1:] for row in rows if row[0] == name]
-    return f"## {name[0].upper()}{name[1:]}\n\n" + table(("setting", "default", ""), own)
+    return f"## {name[0].upper()}{name[1:]}\n\n" + table(("setting", "default", "description"), own)
 
 
 # The command line
@@ -424,7 +478,7 @@ def rest_page() -> str:
         "By the end, you know every operation, its fields and its responses.",
         [
             "A running server has this reference as an OpenAPI document at `/openapi.json`. The page `/docs` lets you "
-            "try each operation.",
+            "try each operation. A type that begins with a capital letter, such as `Turn`, is a schema in that document.",
             "- [The server](../how-to/server.md) explains how to run it and how to authenticate.\n"
             "- [Permissions](permissions.md) lists the right that each operation needs.\n"
             "- [Errors](errors.md) lists the problem documents that the operations under `/api` return.",

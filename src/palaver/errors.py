@@ -1,70 +1,71 @@
-"""Everything Palaver raises on purpose, as one tree.
+"""The errors of Palaver, as one tree.
 
     PalaverError
-    ├── InvalidInput (ValueError)      names the field, and the limit where there is one
+    ├── InvalidInput (ValueError)      an invalid argument; has the field, and the limit if there is one
     │   ├── TooLarge
-    │   ├── NotRedacted                a secret in a text that bypassed the redactor of its conversation
-    │   ├── FileRefused                an unsupported type, not the claimed type, or an archive bomb
-    │   └── BudgetTooSmall             too small for what a context must contain; carries both numbers
-    ├── NotFound (LookupError)         also for the ids of other tenants
+    │   ├── NotRedacted                a text with a secret bypassed the redactor of its conversation
+    │   ├── FileRefused                a file of an unsupported or falsely declared type, or an archive bomb
+    │   └── BudgetTooSmall             the required parts of a context exceed the budget; has both numbers
+    ├── NotFound (LookupError)         does not exist, or is not visible, such as ids of other tenants
     │   ├── ConversationNotFound
     │   ├── TurnNotFound
     │   ├── AttachmentNotFound
-    │   └── Gone                       was deleted for good
+    │   ├── SubjectNotFound
+    │   └── Gone                       permanently deleted
     │       ├── ConversationGone
     │       └── TurnGone
-    ├── Conflict                       another writer was first; read again, then decide
-    │   ├── AppendConflict             expected one sequence number, found another
+    ├── Conflict                       another writer changed it first; read it again, then decide
+    │   ├── AppendConflict             `expected_seq` is not the next sequence number
     │   ├── UpdateConflict             the conversation has changed since it was read
-    │   ├── SettingsConflict           the conversation exists already, with other settings
-    │   ├── IdempotencyConflict        the same key with other content
-    │   ├── TurnSuperseded             the turn to replace was replaced already
+    │   ├── SettingsConflict           the conversation already exists, with other settings
+    │   ├── IdempotencyConflict        the key was used before, with other content
+    │   ├── TurnSuperseded             the turn to replace is no longer in the active view
     │   ├── StreamSealed               the stream was committed, aborted or taken over
-    │   ├── StreamMoved                a commit that does not know the whole text
-    │   ├── ConversationBusy           another question is being answered, or it is being reset
-    │   │   └── QueueTimeout           the answers ahead of a question took too long; the question is stored
-    │   └── AlreadyImported            the conversation exists already and differs
+    │   ├── StreamMoved                text arrived during the commit; commit again
+    │   ├── ConversationBusy           it is answering another question, or it is being reset
+    │   │   └── QueueTimeout           a question waited too long for its turn; the question is stored
+    │   └── AlreadyImported            the conversation already exists, with another history
     ├── PermissionDenied               the scope lacks a right
     │   └── TokenRefused               the token is missing, expired or invalid here
-    ├── BudgetExceeded                 a budget of the tenant, user or key is used up; says which, and until when
-    │   ├── CostBudgetExceeded         of money
-    │   │   └── PriceUnknown           a budget of money holds, and the model has no price
-    │   └── StorageBudgetExceeded      of bytes or conversations: only deletion makes room
-    ├── VerificationFailed             the log and the rows disagree; names the first bad row
-    ├── ScrubPending                   deleted, but a reader or a full disk keeps old bytes for now
-    ├── MissingExtra (ImportError)     an optional dependency; says which extra to install
-    ├── ModelError                     a call of a model failed; names the model, never quotes it
+    ├── BudgetExceeded                 a budget of the tenant, user or key is used up; has which, and until when
+    │   ├── CostBudgetExceeded         a budget of money
+    │   │   └── PriceUnknown           a budget of money applies, and the model has no price
+    │   └── StorageBudgetExceeded      a budget of bytes or conversations; only deletion frees space
+    ├── VerificationFailed             the log and the rows disagree; has the first bad row
+    ├── ScrubPending                   deleted, but old bytes remain on disk for now
+    ├── MissingExtra (ImportError)     an optional dependency is missing; has the extra to install
+    ├── ModelError                     a call to a model failed; has the model's name, never its text
     │   ├── ModelUnavailable           unreachable, overloaded or failing: retry
-    │   │   └── RateLimited            `retry_after` has the seconds, if the service says them
-    │   ├── ModelRefused               the service refused the request: key, name, settings, policy
+    │   │   └── RateLimited            `retry_after` has the seconds, if the service gave them
+    │   ├── ModelRefused               the service refused the request: check the key, the name, the settings
     │   │   ├── ContextTooLong         more tokens than the model can read
-    │   │   └── PreviousResponseMissing  the service does not know the answer that was to be continued
-    │   └── BadModelResponse           incomplete, or not as the protocol says
+    │   │   └── PreviousResponseMissing  the service no longer has the answer to continue
+    │   └── BadModelResponse           the response is incomplete or malformed
     ├── WrongEventLoop (RuntimeError)  the store was opened in another event loop, or asyncio is not running
     ├── StoreClosed
-    └── EngineError                    the database failed; never quotes data
+    └── EngineError                    the database failed; the message never quotes data
         ├── EngineUnavailable          busy, locked or unreachable: retry
-        ├── SchemaMissing
-        ├── DatabaseTooNew
+        ├── SchemaMissing              no schema, or one that is too old: run `palaver migrate`
+        ├── DatabaseTooNew             the schema is newer than this version of Palaver
         ├── DatabaseCorrupt
-        │   └── RowUnreadable          one row, which it names; the others can still be read
+        │   └── RowUnreadable          one row, named in the error; the others can still be read
         ├── DatabaseReadOnly
         ├── DatabaseFull
-        ├── FilesNotConfigured         a server database, and no location for files: names the setting
+        ├── FilesNotConfigured         a server database has no default location for files: set one
         └── NotADatabase               the file is not a SQLite database
 
-Errors carry data (attributes), and never the content of a turn, a key or a token.
+Errors have data as attributes, never the content of a turn, a key or a token.
 """
 
 from __future__ import annotations
 
 
 class PalaverError(Exception):
-    """Base of everything Palaver raises on purpose."""
+    """The base class of Palaver's errors."""
 
     @property
     def http_status(self) -> int:
-        """The status with which a server replies to it."""
+        """The HTTP status that the server sends for this error."""
         return _http(self)[0]
 
     def to_problem(self) -> dict[str, object]:
@@ -86,9 +87,9 @@ class PalaverError(Exception):
 
 
 class InvalidInput(PalaverError, ValueError):
-    """An argument is invalid. `field` names it, `problem` says what is wrong with it.
+    """An argument is invalid. `field` is its name; `problem` describes what is wrong.
 
-    Way out: Correct the argument that `field` names.
+    Way out: Correct the argument named in `field`.
     """
 
     def __init__(self, field: str, problem: str) -> None:
@@ -99,7 +100,7 @@ class InvalidInput(PalaverError, ValueError):
 class TooLarge(InvalidInput):
     """A value is over its limit. `size` and `limit` are in `unit`.
 
-    Way out: Send less: `size` and `limit` say by how much.
+    Way out: Send at most `limit`; your value had `size`.
     """
 
     def __init__(self, field: str, *, size: int, limit: int, unit: str) -> None:
@@ -108,9 +109,9 @@ class TooLarge(InvalidInput):
 
 
 class NotRedacted(InvalidInput):
-    """A text for a redacted conversation holds a secret or personal data of this `kind`, and was not redacted.
+    """A text for a redacted conversation contains a secret or personal data of this `kind`, and was not redacted.
 
-    Way out: Write through the library or the server, which redact. Only SQL that bypasses them gets this error.
+    Way out: Write through the library or the server, which redact. Only SQL that bypasses them causes this error.
     """
 
     def __init__(self, kind: str) -> None:
@@ -120,9 +121,9 @@ class NotRedacted(InvalidInput):
 
 
 class FileRefused(InvalidInput):
-    """A file is refused. `media_type` is the type of its bytes, or the claimed one, if it is known.
+    """A file is refused. `media_type` is the type of its bytes, or the declared type; None if neither is known.
 
-    Way out: Send a file of an allowed type, with the name and type of its bytes.
+    Way out: Send a file of an allowed type, and declare the type that it has.
     """
 
     def __init__(self, field: str, problem: str, *, media_type: str | None) -> None:
@@ -131,9 +132,9 @@ class FileRefused(InvalidInput):
 
 
 class BudgetTooSmall(InvalidInput):
-    """A context cannot fit its budget: what must be in it needs `needed` of `budget` `unit`.
+    """The required parts of a context exceed its budget. `needed` and `budget` are in `unit`.
 
-    Way out: Give a budget of `needed` or more, or a shorter message.
+    Way out: Set a budget of `needed` or more, or send a shorter message.
     """
 
     def __init__(self, what: str, *, needed: int, budget: int, unit: str) -> None:
@@ -142,7 +143,7 @@ class BudgetTooSmall(InvalidInput):
 
 
 class NotFound(PalaverError, LookupError):
-    """It does not exist, or the scope cannot see it.
+    """The object does not exist, or the scope cannot see it.
 
     Way out: Check the id, and the tenant and user of the store.
     """
@@ -151,7 +152,7 @@ class NotFound(PalaverError, LookupError):
 class ConversationNotFound(NotFound):
     """No conversation with this id or key is visible to the scope.
 
-    Way out: Check tenant, user and owner. `store.conversation(key)` creates one.
+    Way out: Check tenant, user and owner. `store.conversation(key)` creates a conversation.
     """
 
     def __init__(self, conversation: str, hint: str = "") -> None:
@@ -162,7 +163,7 @@ class ConversationNotFound(NotFound):
 class TurnNotFound(NotFound):
     """The conversation has no turn with this id.
 
-    Way out: Use a turn of this conversation.
+    Way out: Use the id of a turn in this conversation.
     """
 
     def __init__(self, turn: str) -> None:
@@ -173,7 +174,7 @@ class TurnNotFound(NotFound):
 class AttachmentNotFound(NotFound):
     """The conversation has no attachment with this id.
 
-    Way out: Attach the file again: it was swept, or it belongs to another turn.
+    Way out: Attach the file again: it was swept, or it belongs to another conversation.
     """
 
     def __init__(self, attachment: str) -> None:
@@ -182,7 +183,7 @@ class AttachmentNotFound(NotFound):
 
 
 class SubjectNotFound(NotFound):
-    """No subject of this kind and name is visible to the scope, or it has no item with this id.
+    """No subject of this kind and name is visible to the scope, or the subject has no item with this id.
 
     Way out: Check `kind`, `subject` and `item`.
     """
@@ -193,56 +194,57 @@ class SubjectNotFound(NotFound):
 
 
 class Gone(NotFound):
-    """Deleted for good. Over HTTP this is 410, not 404.
+    """The object was permanently deleted. Over HTTP the status is 410, not 404.
 
-    Way out: Nothing brings it back.
+    Way out: It cannot be restored.
     """
 
 
 class ConversationGone(Gone):
     """The conversation was deleted.
 
-    Way out: `store.conversation(key)` starts a new one.
+    Way out: `store.conversation(key)` creates a new one.
     """
 
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
-        super().__init__(f"conversation {conversation!r} was deleted for good; a new one may have the same key")
+        super().__init__(f"conversation {conversation!r} was permanently deleted; a new one may have the same key")
 
 
 class TurnGone(Gone):
     """The turn was forgotten.
 
-    Way out: Send the message under a new idempotency key, if it is meant again.
+    Way out: To store the message again, send it with a new idempotency key.
     """
 
     def __init__(self, turn: str) -> None:
         self.turn = turn
-        super().__init__(f"turn {turn!r} was forgotten, and nothing brings it back")
+        super().__init__(f"turn {turn!r} was forgotten and cannot be restored")
 
 
 class Conflict(PalaverError):
-    """Another writer was first. Nothing was written: read again, then decide.
+    """Another writer changed the object first. Nothing was written.
 
-    Way out: Read again, then decide.
+    Way out: Read the object again, then decide.
     """
 
 
 class AppendConflict(Conflict):
     """`expected_seq` is not the next sequence number: another turn was stored first.
 
-    Way out: Read the turns from `expected` on, then decide.
+    Way out: Read the turns from number `expected` on, then decide.
     """
 
     def __init__(self, *, expected: int, found: int) -> None:
         self.expected, self.found = expected, found
         super().__init__(
-            f"the thread moved on: expected the next seq to be {expected}, found {found}; read it again, then decide"
+            f"the conversation has changed: expected the next seq to be {expected}, found {found}; "
+            "read it again, then decide"
         )
 
 
 class UpdateConflict(Conflict):
-    """The conversation has changed since it was read. `expected` and `found` are microseconds since 1970.
+    """The conversation has changed since it was read. `expected` and `found` are times in microseconds since 1970.
 
     Way out: Call `refresh`, then decide.
     """
@@ -253,7 +255,7 @@ class UpdateConflict(Conflict):
 
 
 class SettingsConflict(Conflict):
-    """The conversation exists already, and a setting that was given for it has another value. `field` names it.
+    """The conversation already exists, and one of the given settings has another value there. `field` is its name.
 
     Way out: Call `update(settings=…)`, or open the conversation without settings.
     """
@@ -261,7 +263,7 @@ class SettingsConflict(Conflict):
     def __init__(self, conversation: str, field: str) -> None:
         self.conversation, self.field = conversation, field
         super().__init__(
-            f"conversation {conversation!r} exists already, with another {field}; "
+            f"conversation {conversation!r} already exists, with another {field}; "
             "to change it, use update(settings=…); to keep it, open the conversation without settings"
         )
 
@@ -274,11 +276,11 @@ class IdempotencyConflict(Conflict):
 
     def __init__(self, turn: str) -> None:
         self.turn = turn
-        super().__init__(f"this idempotency_key stored turn {turn!r} with other content")
+        super().__init__(f"this idempotency_key was used for turn {turn!r}, with other content")
 
 
 class TurnSuperseded(Conflict):
-    """The turn to replace was replaced already, by turn `by`.
+    """The turn to replace is no longer in the active view. `by` is the turn that took its place, if there is one.
 
     Way out: Replace the turn `by` instead.
     """
@@ -289,9 +291,9 @@ class TurnSuperseded(Conflict):
 
 
 class StreamSealed(Conflict):
-    """The streamed turn was committed or aborted already; `status` says which.
+    """The streamed turn has already ended. `status` is `complete` or `aborted`.
 
-    Way out: Open another stream; `status` says how this one ended.
+    Way out: Open another stream.
     """
 
     def __init__(self, turn: str, status: str) -> None:
@@ -300,68 +302,68 @@ class StreamSealed(Conflict):
 
 
 class StreamMoved(Conflict):
-    """The commit of a streamed turn does not have all of its text.
+    """Another chunk of a streamed turn arrived during its commit, so the commit did not include all of the text.
 
-    Way out: Commit again: another chunk arrived before the commit.
+    Way out: Commit again.
     """
 
     def __init__(self, turn: str) -> None:
         self.turn = turn
-        super().__init__(f"the stream of turn {turn!r} has moved on: read it again, then commit")
+        super().__init__(f"the stream of turn {turn!r} has changed: read it again, then commit")
 
 
 class ConversationBusy(Conflict):
-    """Another question of this conversation is being answered, and its settings refuse a second one.
+    """The conversation is answering another question, and its settings allow only one at a time.
 
-    Also raised while a long conversation is being reset, which takes a moment.
+    This error is also raised while a long conversation is being reset, which takes a moment.
 
-    Way out: Ask again after the current answer. `settings={"simultaneous": …}` decides what happens.
+    Way out: Ask again after the current answer, or set `settings={"simultaneous": …}` to `queue` or `parallel`.
     """
 
     def __init__(self, conversation: str, problem: str = "") -> None:
         self.conversation = conversation
         super().__init__(
-            problem or "another question of this conversation is being answered; ask again when its answer is there"
+            problem or "another question of this conversation is being answered; ask again after that answer"
         )
 
 
 class QueueTimeout(ConversationBusy):
-    """A question waited `waited` seconds behind `ahead` others. It is stored: `generate(question=…)` asks it again.
+    """A question waited `waited` seconds, and `ahead` answers were still ahead of it. The question is stored.
 
-    Way out: The question is stored: call `generate(question=…)` later.
+    Way out: Call `generate(question=…)` later.
     """
 
     def __init__(self, conversation: str, *, waited: float, ahead: int) -> None:
         self.waited, self.ahead = waited, ahead
         answers = "1 answer" if ahead == 1 else f"{ahead} answers"
-        super().__init__(conversation, f"waited {waited:g} s, and {answers} must be made first; ask it again later")
+        super().__init__(conversation, f"waited {waited:g} s with {answers} still ahead; ask again later")
 
 
 class AlreadyImported(Conflict):
-    """The conversation exists already, with another history.
+    """The conversation to import already exists, with another history.
 
     Way out: Import into another database or tenant.
     """
 
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
-        super().__init__(f"conversation {conversation!r} is here already, with another history")
+        super().__init__(f"conversation {conversation!r} already exists, with another history")
 
 
 NEEDED_FOR = {
-    "read": ", which reading needs",
-    "write": ", which storing and changing anything needs",
-    "generate": ", which asking a model needs",
-    "system": ", which system messages and instructions need",
-    "act_for": ", which writing under another person's name needs",
-    "admin": ", which is for the owner's affairs and for maintenance",
+    "read": ", which is required for reading",
+    "write": ", which is required for storing and changing data",
+    "generate": ", which is required for calling a model",
+    "system": ", which is required for system messages and instructions",
+    "act_for": ", which is required for writing under another person's name",
+    "admin": ", which is required for acts of the owner and for maintenance",
 }
 
 
 class PermissionDenied(PalaverError):
-    """The scope does not have the right `right`. `detail` says how a caller of the server gets it.
+    """The scope lacks the right named in `right`. `detail` describes how a caller of the server gets it.
 
-    Way out: Use a scope or a key with the right that `right` names.
+    Way out: Use a scope or a key that has this right.
     """
 
     def __init__(self, right: str) -> None:
@@ -374,9 +376,9 @@ class PermissionDenied(PalaverError):
 
 
 class TokenRefused(PermissionDenied):
-    """The token is missing, expired or invalid. Nothing was read or written: sign in again, then retry.
+    """The token is missing, expired or invalid. Nothing was read or written.
 
-    Way out: Sign in again.
+    Way out: Sign in again, then retry.
     """
 
     def __init__(self, problem: str) -> None:
@@ -385,12 +387,12 @@ class TokenRefused(PermissionDenied):
 
 
 class BudgetExceeded(PalaverError):
-    """A budget does not allow a call. Nothing was sent to a model, or stored.
+    """A budget does not allow the call. Nothing was sent to a model, and nothing was stored.
 
-    `kind` says whose budget it is: the `tenant`'s, the `user`'s or the `key`'s; `measure` and `period` what it limits.
-    `retry_after` has the seconds until the period ends.
+    `kind` is the owner of the budget: `tenant`, `user` or `key`. `measure` and `period` are what it limits.
+    `retry_after` is the number of seconds until the period ends.
 
-    Way out: Wait `retry_after` seconds, or raise the budget that `kind`, `measure` and `period` name.
+    Way out: Wait `retry_after` seconds, or raise the budget.
     """
 
     def __init__(
@@ -403,16 +405,16 @@ class BudgetExceeded(PalaverError):
 
 
 class CostBudgetExceeded(BudgetExceeded):
-    """A budget of money does not allow a call.
+    """A budget of money does not allow the call.
 
     Way out: Wait for the next period, or raise the budget.
     """
 
 
 class PriceUnknown(CostBudgetExceeded):
-    """A budget of money holds, and `model` has no price, so that nobody knows what a call costs.
+    """A budget of money applies, and `model` has no price, so the cost of a call cannot be computed.
 
-    Way out: Set the `price` of `model` in `models=`.
+    Way out: Set the `price` of the model in `models=`.
     """
 
     def __init__(self, kind: str, model: str) -> None:
@@ -424,21 +426,21 @@ class PriceUnknown(CostBudgetExceeded):
 
 
 class StorageBudgetExceeded(BudgetExceeded):
-    """A budget of bytes or conversations does not allow to store more. Deleting makes room.
+    """A budget of bytes or conversations is used up. Nothing was stored.
 
     Way out: Delete something, or raise the budget.
     """
 
 
 def budget_of(kind: str) -> str:
-    """Say whose budget it is."""
+    """Return the name of a budget, for messages."""
     return {"tenant": "the tenant's budget", "user": "the user's budget", "key": "this key's budget"}[kind]
 
 
 class VerificationFailed(PalaverError):
     """The log and the rows of a conversation disagree. `row` is the first bad row.
 
-    Way out: The row `row` was changed outside of Palaver: compare it with a backup.
+    Way out: The row was changed outside of Palaver: compare it with a backup.
     """
 
     def __init__(self, conversation: str, row: str, problem: str) -> None:
@@ -447,11 +449,11 @@ class VerificationFailed(PalaverError):
 
 
 class ScrubPending(PalaverError):
-    """The rows are deleted; old bytes remain in the WAL until another reader closes its transaction.
+    """The rows are deleted, but old bytes remain in the WAL until another reader closes its transaction.
 
-    `cause` is set where it is not a reader but the database that failed: "the disk is full", for example.
+    If the database failed to remove them, `cause` has the reason, such as "the disk is full".
 
-    Way out: Nothing to do: the last bytes go when the other reader ends, or when a full disk (`cause`) has space again.
+    Way out: None needed: the bytes are removed when the reader ends or, after a `cause`, when the file can be written.
     """
 
     def __init__(self, cause: str | None = None) -> None:
@@ -464,9 +466,9 @@ class ScrubPending(PalaverError):
 
 
 class MissingExtra(PalaverError, ImportError):
-    """An optional dependency is not installed. `extra` is the extra that has it.
+    """An optional dependency is not installed. `extra` is the extra that contains it.
 
-    Way out: `pip install "palaver[…]"` with the extra that `extra` names.
+    Way out: Run the command in the message: `pip install "palaver[…]"`.
     """
 
     def __init__(self, extra: str, what: str, *, also: tuple[str, ...] = ()) -> None:
@@ -476,9 +478,9 @@ class MissingExtra(PalaverError, ImportError):
 
 
 class ModelError(PalaverError):
-    """A call of a model failed. `status` is the HTTP status, if there was one. The message never quotes the service.
+    """A call to a model failed. `status` is the provider's HTTP status, if any. The message never quotes the provider.
 
-    Way out: Look at `status`, which is the provider's.
+    Way out: Look up `status` in the provider's documentation.
     """
 
     def __init__(self, model: str, problem: str, *, status: int | None = None) -> None:
@@ -487,69 +489,69 @@ class ModelError(PalaverError):
 
 
 class ModelUnavailable(ModelError):
-    """The service cannot answer now: retry later. Memory work is retried by itself.
+    """The service is unreachable, overloaded or failing.
 
-    Way out: Try again later.
+    Way out: Try again later. Background work is retried automatically.
     """
 
 
 class RateLimited(ModelUnavailable):
-    """The service takes no more requests now. `retry_after` is in seconds, if it says how long.
+    """The service limits the rate of requests. `retry_after` is in seconds; None if the service gave no time.
 
-    Way out: Try again after `retry_after` seconds, if it is set.
+    Way out: Try again after `retry_after` seconds, or later if it is None.
     """
 
     def __init__(self, model: str, *, retry_after: float | None = None, status: int | None = 429) -> None:
         self.retry_after = retry_after
         when = "" if retry_after is None else f", for {retry_after:g} s"
-        super().__init__(model, f"takes no more requests now{when}", status=status)
+        super().__init__(model, f"accepts no more requests now{when}", status=status)
 
 
 class ModelRefused(ModelError):
-    """The service refused the request; a retry would be refused, too.
+    """The service refused the request, and would refuse a retry as well.
 
-    Way out: Check the key, the model's name and the settings. Another try gives the same result.
+    Way out: Check the key, the model's name and the settings.
     """
 
 
 class ContextTooLong(ModelRefused):
-    """The prompt has more tokens than the model can read.
+    """The prompt has more tokens than the model accepts.
 
     Way out: Use a smaller `token_budget`, or set `window` in `models=`.
     """
 
     def __init__(self, model: str, *, status: int | None = None) -> None:
-        super().__init__(model, "cannot read so much: use a smaller token_budget", status=status)
+        super().__init__(model, "does not accept a prompt of this length: use a smaller token_budget", status=status)
 
 
 class PreviousResponseMissing(ModelRefused):
-    """The service does not know the response that was to be continued.
+    """The service no longer has the response to continue.
 
-    Way out: Nothing to do: `generate` asks again with the whole context.
+    Way out: None needed: `generate` repeats the request with the whole context.
     """
 
     def __init__(self, model: str, *, status: int | None = None) -> None:
-        super().__init__(model, "does not know the answer that was to be continued", status=status)
+        super().__init__(model, "no longer has the answer to continue", status=status)
 
 
 class BadModelResponse(ModelError):
-    """The response is incomplete or malformed. The part that was read is kept as an aborted turn.
+    """The response is incomplete or malformed. The text received so far is kept as an aborted turn.
 
-    Way out: Ask again. The text so far is kept as an aborted turn.
+    Way out: Ask again.
     """
 
 
 class WrongEventLoop(PalaverError, RuntimeError):
-    """The store belongs to another event loop, or no asyncio loop is running here. The message says what to do.
+    """The store belongs to another event loop, or no asyncio loop is running here.
 
-    Way out: Open one store per event loop; without asyncio, use `palaver.sync`.
+    Way out: Open one store per event loop. Without asyncio, use `palaver.sync`.
     """
 
 
 class StoreClosed(PalaverError):
-    """The store is closed, or this process is a fork of the one that opened it.
+    """The store is closed, or this process is a fork of the process that opened it.
 
-    Way out: Use the store inside the block of `palaver.open`.
+    Way out: Use the store inside the block of `palaver.open`, or before `aclose()`. After a fork, open a new store.
     """
 
     def __init__(self) -> None:
@@ -559,7 +561,7 @@ class StoreClosed(PalaverError):
 class EngineError(PalaverError):
     """The database failed. The message never quotes data. `sqlstate` is the error code of Postgres, if there is one.
 
-    Way out: Look at the server's log; `sqlstate` is Postgres's code.
+    Way out: Look for the cause in the log of the database server.
     """
 
     sqlstate: str | None = None
@@ -568,23 +570,23 @@ class EngineError(PalaverError):
 class EngineUnavailable(EngineError):
     """The database is busy, locked or unreachable. The call may be retried.
 
-    With `connection_lost`, it is not known whether the call was carried out.
+    If `connection_lost` is true, the call may or may not have been carried out.
 
-    Way out: Try again; repeat an append with the same idempotency key.
+    Way out: Try again. Repeat an append with the same idempotency key.
     """
 
     connection_lost: bool = False
 
 
 class SchemaMissing(EngineError):
-    """The database has no Palaver schema. `palaver migrate` creates it.
+    """The database has no Palaver schema, or one that is too old for this version.
 
     Way out: Run `palaver migrate`, or open the store with `migrate_url=`.
     """
 
 
 class DatabaseTooNew(EngineError):
-    """The database has schema `found`; this version of Palaver knows schemas up to `known`.
+    """The database has schema version `found`. This version of Palaver supports versions up to `known`.
 
     Way out: Upgrade Palaver.
     """
@@ -592,50 +594,50 @@ class DatabaseTooNew(EngineError):
     def __init__(self, *, found: int, known: int) -> None:
         self.found, self.known = found, known
         super().__init__(
-            f"the database has schema {found}, this version of Palaver knows up to {known}: upgrade Palaver"
+            f"the database has schema {found}, this version of Palaver supports up to {known}: upgrade Palaver"
         )
 
 
 class DatabaseCorrupt(EngineError):
-    """The file is damaged. Restore a backup, or try `palaver doctor`.
+    """The database file is damaged.
 
-    Way out: Run `palaver doctor`, and restore a backup.
+    Way out: Run `palaver doctor`, then restore a backup.
     """
 
 
 class RowUnreadable(DatabaseCorrupt):
-    """A row was damaged and cannot be read. `conversation` is its id, if it is known.
+    """A row is damaged and cannot be read; other rows can. `conversation` is the id of its conversation, if known.
 
-    Way out: Run `palaver verify`, which lists the changed rows. The other rows can be read.
+    Way out: Run `palaver verify`, which lists the changed rows, and take the row from a backup.
     """
 
     def __init__(self, row: str, conversation: str | None = None) -> None:
         self.row, self.conversation = row, conversation
         where = row if conversation is None else f"conversation {conversation}, {row}"
         super().__init__(
-            f"{where}: it was damaged and cannot be read. `palaver verify` lists what was changed; "
-            "a backup has it as it was"
+            f"{where}: the row is damaged and cannot be read. `palaver verify` lists the changed rows; "
+            "restore it from a backup"
         )
 
 
 class DatabaseReadOnly(EngineError):
-    """The file or its folder cannot be written.
+    """The database file or its folder is not writable.
 
-    Way out: Let this process write to the file and its folder.
+    Way out: Give this process write access to the file and its folder.
     """
 
 
 class DatabaseFull(EngineError):
-    """No space left. Nothing was written.
+    """The disk is full. Nothing was written.
 
-    Way out: Make room. Nothing was written.
+    Way out: Free some space, then retry.
     """
 
 
 class FilesNotConfigured(EngineError):
-    """No location for files is set: the option `files` (PALAVER_FILES) must name a shared folder or a bucket.
+    """No location for files is set, and a database server has no default.
 
-    Way out: Set `files=`: a database server has no default location for files.
+    Way out: Set `files=` (PALAVER_FILES) to a shared folder or a bucket.
     """
 
     setting = "files"
@@ -650,7 +652,7 @@ class FilesNotConfigured(EngineError):
 class NotADatabase(EngineError):
     """The file is not a SQLite database. It was not changed.
 
-    Way out: Name another file. This one was left alone.
+    Way out: Open another file.
     """
 
 

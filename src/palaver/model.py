@@ -1,4 +1,4 @@
-"""Immutable values of the public API. They know nothing of databases."""
+"""Immutable values of the public API. They do not depend on a database."""
 
 from __future__ import annotations
 
@@ -35,15 +35,18 @@ ROLES: tuple[Role, ...] = ("user", "assistant", "system", "tool")
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """Why a result is empty. `detail` is a sentence for people, without content.
+    """The reason why a result is empty. `detail` is a sentence for people; it has no content.
 
-    - "nothing asked": there is no word to look for.
-    - "nothing stored": the caller can see nothing there.
-    - "nothing relevant": there is something, but nothing fits, or nothing reaches the threshold.
-    - "not ready": turns have no vectors yet, the embedder does not answer, or the index is being repaired.
-    - "other scope": there is something elsewhere: in other conversations, or with other filters.
-    - "switched off": by an option or by the kind of the conversation.
-    - "all shown", "no room": of a context: everything found is shown anyway, or did not fit.
+    The values of `reason`:
+
+    - "nothing asked": the query has no word to search for.
+    - "nothing stored": the caller can see no data there.
+    - "nothing relevant": there is data, but none that matches or reaches the threshold.
+    - "not ready": turns have no vectors yet, the embedder does not respond, or the index is being repaired.
+    - "other scope": there is data elsewhere: in other conversations, or with other filters.
+    - "switched off": an option or the kind of the conversation excludes it.
+    - "all shown": in a context, everything that was found is shown anyway.
+    - "no room": in a context, nothing that was found fits into the budget.
     """
 
     reason: EmptyReason
@@ -51,7 +54,7 @@ class Empty:
 
 
 class Results(list[T]):
-    """A list that says why it is empty: `empty` is None where it is not."""
+    """A list. If it is empty, `empty` has the reason; otherwise `empty` is None."""
 
     empty: Empty | None = None
 
@@ -67,7 +70,7 @@ class Results(list[T]):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A part of a content that is text. `extra` keeps further fields as they were given."""
+    """A part of the content of a turn: text. `extra` has further fields, as they were given."""
 
     text: str
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -75,7 +78,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image by URL (`https:` or `data:`) or by the id of an attachment."""
+    """A part of the content of a turn: an image, by its URL (`https:` or `data:`) or by the id of an attachment."""
 
     url: str | None = None
     attachment: str | None = None
@@ -85,7 +88,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file by URL or by the id of an attachment."""
+    """A part of the content of a turn: a file, by its URL or by the id of an attachment."""
 
     url: str | None = None
     attachment: str | None = None
@@ -96,7 +99,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Reasoning of a model. `signature` is the provider's own, kept verbatim."""
+    """A part of the content of a turn: reasoning of a model. `signature` is kept as the provider sent it."""
 
     text: str
     signature: str | None = None
@@ -104,7 +107,7 @@ class Reasoning:
 
 
 def data_part(data: bytes | str) -> File:
-    """Return a content part that holds data which is not talk. It has no words: nothing of it is indexed or embedded.
+    """Return a content part with data of a program, which is never indexed, embedded or shown to a model.
 
     Text is encoded as UTF-8. `Turn.data` returns the bytes.
     """
@@ -124,7 +127,7 @@ ContentInput = str | Sequence[Part | Mapping[str, Any] | str]  # of a new turn; 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """`arguments` is a JSON object, or the model's own string when that is not valid JSON."""
+    """A tool call of a model. `arguments` is a JSON object, or the model's text if that is not valid JSON."""
 
     id: str
     name: str
@@ -133,7 +136,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of the call with the same `id`; `content` is text or any JSON value."""
+    """The result of the tool call with the same `id`. `content` is text or any JSON value."""
 
     id: str
     content: Any = ""
@@ -142,7 +145,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Tokens as the provider reported them, if it did."""
+    """Token counts as the provider reported them; None where it reported none."""
 
     prompt: int | None = None
     completion: int | None = None
@@ -150,7 +153,7 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A stored file. `bytes` is its size, `path` its place in the file storage."""
+    """A stored file. `bytes` is its size, `path` its place in the file storage, `turn` the turn that it belongs to."""
 
     id: str
     filename: str
@@ -164,7 +167,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """The text of a file, or in `problem` the reason why there is none."""
+    """The text of a file. If it has none, `problem` has the reason."""
 
     attachment: str
     text: str
@@ -173,7 +176,7 @@ class FileText:
 
 @dataclass(frozen=True, slots=True)
 class FileQuote:
-    """The passage of a file that matches a query best."""
+    """The passage of a file that is most relevant to a query."""
 
     attachment: str
     filename: str
@@ -182,10 +185,10 @@ class FileQuote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """A place for a file that a client uploads by itself, until `expires_at`.
+    """A prepared upload of a file, valid until `expires_at`.
 
-    `url` takes the bytes with one PUT; it is None where the file storage takes them only from the server. Then
-    `complete_upload` checks them and makes them an attachment.
+    The client sends the bytes to `url` with one PUT request. If `url` is None, the storage has no upload URLs: use
+    `Conversation.put_upload`. Afterwards, `Conversation.complete_upload` checks the bytes and returns an attachment.
     """
 
     id: str
@@ -200,7 +203,17 @@ class Upload:
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """One entry of a conversation, as stored. A Struct, because a context is made of hundreds of them."""
+    """One stored entry of a conversation.
+
+    - `seq`: its number in the order of storing, without gaps. It never changes.
+    - `position`: its place in the active view or in its branch.
+    - `status`: `pending` while it is streamed, then `complete`, or `aborted`; `forgotten` after its deletion.
+    - `token_count`: the tokens of its content, as Palaver counts them. `tokens` are those that the provider reported.
+    - `active`: whether it is in the active view. `superseded_by` is the turn that took its place there.
+    - `slot`, `parent`: turns that replace each other share a slot. `parent` is the slot of the turn before.
+
+    The other fields are described at `TurnOptions`.
+    """
 
     id: str
     conversation: str
@@ -230,7 +243,7 @@ class Turn(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The words of the turn: its text, or its text parts joined by newlines."""
+        """The text of the turn: its content, or the text parts of its content joined by newlines."""
         if isinstance(self.content, str):
             return self.content
         return "\n".join(part.text for part in self.content if isinstance(part, Text))
@@ -245,7 +258,17 @@ class Turn(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationInfo:
-    """A conversation's fields, as they were when it was read."""
+    """The fields of a conversation at the time when it was read.
+
+    - `preview`: the beginning of its first turn, for lists.
+    - `turn_count`, `token_count`: the turns and tokens of the active view.
+    - `summarized_through`: summaries cover the turns at positions below this number; 0: there are none.
+    - `next_seq`: the sequence number that the next turn gets.
+    - `last_event`: the number of the latest event. Pass it to `Conversation.subscribe` to get all later ones.
+    - `ttl`, `expires_at`: the time to live in seconds, and the time at which the conversation expires.
+
+    The other fields are described at `ConversationOptions`.
+    """
 
     id: str
     tenant: str
@@ -272,7 +295,10 @@ class ConversationInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One row of the log. It names the turn and never holds its content."""
+    """One row of the log. It has the id of the turn, never its content.
+
+    `n` is its number in the log of the conversation. `hash` depends on this row and on all rows before it.
+    """
 
     n: int
     conversation: str
@@ -287,20 +313,20 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One place in the thread with more than one version; exactly one of them, or none, is active."""
+    """A place in the conversation with more than one version of a turn. At most one version is active."""
 
     position: int
     turns: tuple[Turn, ...]
 
     @property
     def active(self) -> Turn | None:
-        """The version that is in the active view."""
+        """The version that is in the active view, if any."""
         return next((turn for turn in self.turns if turn.active), None)
 
 
 @dataclass(frozen=True, slots=True)
 class TurnMatch:
-    """A turn that a search found. `terms` are the stems of the query that it contains."""
+    """A turn that a search found. `terms` are the word stems of the query that the turn contains."""
 
     turn: Turn
     terms: tuple[str, ...]
@@ -308,12 +334,12 @@ class TurnMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallHit:
-    """A turn, a fact or an item of a subject's memory that recall found, its score and the parts of the score.
+    """A result of recall: a turn, a fact, or an item of a subject's memory.
 
-    `quote` is from a file of the turn.
-
-    `score` ranks the hits of one question. `relevance` is between 0 and 1 and can be compared between questions: of the
-    best turn, it is the estimated probability that the conversations searched hold what the question asks about.
+    - `score`: orders the results of one query. `parts` has the contribution of each signal to it.
+    - `relevance`: a number between 0 and 1 that can be compared between queries. For the best turn, it is the estimated
+      probability that the searched conversations contain what the query asks for.
+    - `quote`: the best passage of a file of the turn, if there is one.
     """
 
     score: float
@@ -327,7 +353,7 @@ class RecallHit:
 
 @dataclass(frozen=True, slots=True)
 class ConversationMatch:
-    """A conversation that a search found, with its best turns. `in_title` is true when the title matched."""
+    """A conversation that a search found, with its best turns. `in_title` is true if the title matched."""
 
     conversation: ConversationInfo
     matches: tuple[TurnMatch, ...]
@@ -336,7 +362,10 @@ class ConversationMatch:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of conversations, newest first. `cursor` leads to the next page; None on the last one."""
+    """A page of conversations, the most recently changed first.
+
+    `cursor` is the argument for the next page; None on the last page. `empty` has the reason if there are no `items`.
+    """
 
     items: tuple[ConversationInfo, ...]
     cursor: str | None = None
@@ -345,11 +374,12 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The counts of what `verify` checked. `tip` is the hash of the last event.
+    """The result of `verify`: how many events, turns and attachments were checked.
 
-    `archived` events are not in the database and were not given: the log was checked from the next one on. `derived`
-    counts summaries, notes, facts, texts of files and requests that are what the log says; `unproven` those from a
-    version whose log did not know them, which a job brings into the log.
+    - `tip`: the hash of the last event.
+    - `archived`: the events that are in an archive which was not given. The check starts at the event after them.
+    - `derived`: the summaries, notes, facts, texts of files and requests that match the log.
+    - `unproven`: those that an older version stored without an event. A background job adds them to the log.
     """
 
     conversation: str
@@ -364,7 +394,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts within the tenant of a scope, and figures of the storage."""
+    """Counts of the data that a scope may see. `storage` has sizes and settings of the database."""
 
     conversations: int
     turns: int
@@ -387,12 +417,14 @@ class Swept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureReceipt:
-    """The result of `Store.erase_user`: ids of what was erased, and no content. A salted digest names the person.
+    """The result of `Store.erase_user`: the ids of the erased data, without content.
 
-    `erased` has the kinds `conversations`, `turns` and `files` (as `conversation/id`), `notes`, `details` (title,
-    metadata or participants) and `logs` (ids of the conversations in which they were changed), and `keys`.
-    Nothing of the person from before `finished` is left. `scrubbed` is false while another process's reader keeps old
-    bytes in the WAL; the next sweep removes them. `signature` is there if an audit key was given.
+    - `salt`, `digest`: identify the person, without the name.
+    - `started`, `finished`: no data of the person from before `finished` is left.
+    - `erased`: ids by kind. `conversations`, `keys`; `turns` and `files` as `conversation/id`; `notes`, `details`
+      (title, metadata or participants) and `logs` as the ids of the conversations in which they were changed.
+    - `scrubbed`: false while a reader in another process keeps old bytes in the WAL. The next sweep removes them.
+    - `signature`: the signature, if an audit key was given.
     """
 
     tenant: str
@@ -407,10 +439,14 @@ class ErasureReceipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One call of a model, on record: the request, the explanation of its context, and the response.
+    """One recorded call to a model: the request, the explanation of its context, and the response.
 
-    `body` is what was sent, with secrets redacted; None once something in it was deleted. `response` is None if the
-    process ended before the call did. `turn` is the turn that the answer was stored as.
+    - `body`: the request as it was sent, with secrets redacted. None after a turn that it contained was deleted.
+    - `explanation`: `Context.explain()` of an answer, as JSON values; None for other calls.
+    - `response`: None if the process ended before the call did.
+    - `turn`: the id of the turn in which the answer was stored.
+    - `purpose`: `generate` for an answer; otherwise the kind of background work.
+    - `quoted`: the turns of other conversations in the body, each as (conversation, turn).
     """
 
     id: str
@@ -467,10 +503,11 @@ class LogSeal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Text that stands for a span of the active view: positions from `from_seq` up to, not including, `through_seq`.
+    """A summary of a span of the active view: the positions from `from_seq` up to, not including, `through_seq`.
 
-    Level 0 is over turns, level 1 over summaries of level 0, and so on. `model` says who wrote it, `turns` how many
-    turns it stands for.
+    - `level`: 0 for a summary of turns, 1 for a summary of summaries of level 0, and so on.
+    - `model`: the name of the model or of the rules that wrote it.
+    - `turns`: the number of turns that it covers.
     """
 
     id: str
@@ -486,9 +523,10 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One line of working memory.
+    """One note of the working memory.
 
-    `turn` is where it was said, and `actor` who said it; `by` is who noted it: rules, a model or a person.
+    `turn` is the turn in which it was said, and `actor` the speaker. `by` is the author of the note: rules, a model or
+    a person.
     """
 
     text: str
@@ -499,15 +537,17 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkingMemory:
-    """Notes on what matters in a conversation now. People and agents can read and edit them.
+    """The notes of a conversation. People and agents can read and edit them.
 
-    `instructions` are standing instructions and preferences, taken only from participants' own user turns.
-    `through_seq` is the position of the last turn that was read, inclusive; -1 when none was. `extractor_failure` is
-    the name of the extractor and the type of its error when it failed at its latest call: notes and facts come from the
-    rules alone then. `extractor_postponed` are the positions, from and up to, of turns that it has not read because of
-    the daily limit of model calls; it reads them on another day. `extractor_dropped` counts the notes and facts that it
-    proposed and that were dropped, because no turn says them. `summary_by` is the person who wrote the summary, if
-    it was not a model. `empty` says why there are no notes and no summary; it is not stored.
+    - `instructions`: standing instructions and preferences, taken only from the participants' own user turns.
+    - `through_seq`: the position of the last turn that was read, inclusive; -1: none.
+    - `extractor_failure`: the name of the extractor and the type of its error, if its latest call failed. In that case,
+      notes and facts come from the rules alone.
+    - `extractor_postponed`: the positions (from, up to) of turns that the extractor has not read yet because of the
+      daily limit of model calls. It reads them on another day.
+    - `extractor_dropped`: how many notes and facts of the extractor were dropped because no turn supports them.
+    - `summary_by`: the person who wrote the summary, if it was not a model.
+    - `empty`: the reason why there are no notes and no summary. It is not stored.
     """
 
     summary: str = ""
@@ -536,7 +576,13 @@ MEMORY_LISTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A statement (subject, predicate, object) with its source. A newer fact invalidates the old one and names it."""
+    """A statement (subject, predicate, object) with its source turn.
+
+    - `valid_from`, `valid_to`: the time in which the statement is true; `valid_to` is None if the end is not known.
+    - `learnt`: the time at which it was said.
+    - `invalidated_at`, `invalidated_by`: when a newer fact replaced it, and the id of that fact.
+    - `by`: the author of the fact: rules, a model or a person.
+    """
 
     id: str
     subject: str
@@ -565,7 +611,7 @@ PERSON: Final = "person"  # the kind of a subject that is a person
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemSource:
-    """A turn that says what an item says."""
+    """A turn that supports an item of a subject's memory. `said` is the time of the turn."""
 
     conversation: str
     turn: str
@@ -575,10 +621,16 @@ class ItemSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryItem:
-    """Something that is remembered of a subject: a person, a project, a team.
+    """One item of the memory of a subject, such as a person, a project or a team.
 
-    Two times: `valid_from` and `valid_to` say when it held, `learnt_at` and `ended_at` from when until when it was
-    believed. `ended_by` is the item that took its place. A proposed item is in no prompt until it is approved.
+    - `kind`: `fact`, `preference`, `instruction`, `goal`, or a field that the application defines.
+    - `valid_from`, `valid_to`: the time in which the statement is true.
+    - `learnt_at`, `ended_at`: the time in which the item is part of the memory.
+    - `ended_by`: the id of the item that replaced it.
+    - `status`: `approved`, or `proposed`: not used in prompts until it is approved.
+    - `origin`: where it was said: `said` (in the person's own turn), `reported` (by another participant), `assistant`,
+      `tool`, `file`, `mcp`, or `manual` (a call of the application).
+    - `said_by`: the speaker, if it was not the subject. `by`: the author of the item: rules, a model or a person.
     """
 
     id: str
@@ -626,15 +678,23 @@ USERLESS_RIGHTS: frozenset[Right] = frozenset({READ, WRITE, GENERATE, SYSTEM, AC
 class Scope:
     """The identity and the rights with which a store is used.
 
-    A scope with a user sees the conversations that this user owns or takes part in; a scope without a user is the
-    application itself.
+    A scope with a user sees the conversations that this user owns or takes part in. A scope without a user belongs to
+    the application.
 
-    - `rights`: `read`, `write`, `generate` (ask a model), `system` (append turns with the role `system`, and give
-      instructions to a model), `act_for` (append user turns under the names of others), `admin` (act for other owners;
-      includes `act_for`). A user has `read`, `write` and `generate` unless others are given; see `with_rights`.
-    - `visibility`: `own`, or everything in one `workspace`, or everything of the `tenant`.
-    - `workspace`: the workspace that `visibility="workspace"` shows.
-    - `key`: the id of the API key that the caller used, for its budget; it gives no rights.
+    - `rights`: a set of the rights below. By default, a user has `read`, `write` and `generate`; without a user, the
+      scope also has `system` and `act_for`. `with_rights` adds rights.
+    - `visibility`: the conversations that the scope sees: its `own` (the default), all of one `workspace`, or all of
+      the `tenant`.
+    - `workspace`: the workspace for `visibility="workspace"`.
+    - `key`: the id of the API key of the caller, for its budget. It gives no rights.
+
+    The rights are:
+
+    - `read`, `write`: read, or store and change data.
+    - `generate`: call a model.
+    - `system`: append turns with the role `system`, and give instructions to a model.
+    - `act_for`: append user turns under the names of others.
+    - `admin`: act for other owners. It includes `act_for`.
     """
 
     tenant: str
@@ -675,7 +735,7 @@ class Scope:
         return self.visibility
 
     def with_rights(self, *rights: Right) -> Scope:
-        """The same scope with further rights: `Scope("acme", "ada").with_rights("system")`."""
+        """Return the same scope with further rights: `Scope("acme", "ada").with_rights("system")`."""
         return Scope(self.tenant, self.user, self.rights.union(rights), self.visibility, self.workspace, self.key)
 
     @classmethod
@@ -711,10 +771,12 @@ BudgetPeriod = Literal["day", "month", "total"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLine:
-    """One limit of a budget, and how much of it is used. `dollars` are dollars, `bytes` bytes.
+    """One limit of a budget, and how much of it is used.
 
-    `name` is the user's name or the id of the key; that of the tenant is empty. `resets_at` is when the period ends;
-    None for storage and conversations, which only deletion frees.
+    - `kind`, `name`: the owner of the budget: a user's name or the id of a key; empty for the tenant.
+    - `measure`: the unit of `limit` and `used`: `requests`, `tokens`, `dollars`, `bytes` or `conversations`.
+    - `period`: `day`, `month` or `total`.
+    - `resets_at`: the end of the period; None for storage and conversations, where only deletion frees space.
     """
 
     kind: BudgetKind
@@ -727,7 +789,7 @@ class BudgetLine:
 
     @property
     def left(self) -> float:
-        """The rest of the limit."""
+        """The unused rest of the limit."""
         return max(0, self.limit - self.used)
 
 

@@ -225,7 +225,7 @@ class Store(Blocking):
         self.close()
 
     def close(self) -> None:
-        """Close the database, for every scope that shares it. Calls that come later raise `StoreClosed`."""
+        """Close the database for this store and all stores made from it. Later calls raise `StoreClosed`."""
         portal = self._portal
         if _open_stores.pop(portal, None) is None:  # closed already, or in the child of a fork
             return

@@ -67,7 +67,7 @@ from palaver.ports.models import Embedder
 from palaver.ports.queries import Record
 
 class Store:
-    """An open database, seen by one scope. `palaver.open(url)` makes one."""
+    """An open database, used with one scope: a tenant, a user and rights. `palaver.open(url)` returns it."""
 
     scope: Scope
 
@@ -76,35 +76,41 @@ class Store:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     def scoped(self, scope: Scope) -> Store:
-        """Return a store of the same database for another scope."""
+        """Return a store for another scope on the same database. On Supabase, use `signed_in`."""
 
     def signed_in(self, token: Token) -> Store:
-        """Return a store of the same Supabase project for the user whose token this is.
+        """Return a store for the user of this token, in the same Supabase project.
 
-        The token is sent with each request of that user and nowhere else. A function in its place is called before
-        each request, for sessions that are renewed."""
+        The token is sent only with the requests of the returned store. For sessions that are renewed, pass a function
+        that returns the current token; it is called before each request."""
 
     def conversation(
         self, key: str | None = None, *, owner: str | None = None, **fields: Unpack[ConversationOptions]
     ) -> Conversation:
-        """Return the conversation with the application's own name `key`, and create it if there is none; without a
-        key, create a new one.
+        """Return the conversation with this key, and create it if it does not exist. Without a key, create a new one.
 
-        `owner` is another user's name, for an admin. The other options are used when it is created. Of a conversation
-        that exists, `settings` must be as they are stored: otherwise `SettingsConflict`, and `update` changes them.
-        - `title`: shown in lists; `generate` writes one when there is none.
-        - `workspace`: a group of conversations that scopes can be limited to.
-        - `agent`, `model`: who answers here by default, and with which model.
-        - `participants`: users other than the owner who may read and write here.
-        - `metadata`: data of the application.
-        - `settings`: summaries, retention, redaction and facts; see `ConversationSettings`.
-        - `ttl`: seconds after the last change until the conversation is deleted."""
+        The key is a name that your application chooses, such as `support/42`. The options other than `owner` apply only
+        if the conversation is created. If it exists and one of the given `settings` has another value there,
+        `SettingsConflict` is raised; use `Conversation.update` to change settings.
+
+        - `owner`: the user who owns the conversation; by default the user of the store. Another user's name needs the
+          right `admin`.
+        - `title`: the title that lists show. If there is none, `generate` writes one.
+        - `workspace`: the name of a group of conversations. A scope can be limited to one workspace.
+        - `agent`: the name of the agent that answers by default.
+        - `model`: the name of the model that answers by default.
+        - `participants`: users other than the owner who may read and write this conversation.
+        - `metadata`: data of your application, as a JSON object.
+        - `settings`: settings for summaries, retention, redaction, facts and more; see `ConversationSettings`.
+        - `ttl`: the time to live: the number of seconds after the last change at which the conversation expires."""
 
     def find(self, key: str, *, owner: str | None = None) -> Conversation:
-        """Return the conversation with the application's own name `key`. Unlike `conversation`, never create one."""
+        """Return the conversation with this key. Raises `ConversationNotFound` if it does not exist.
+
+        - `owner`: the user who owns the conversation, as for `conversation`."""
 
     def get(self, id: str) -> Conversation:
-        """Return the conversation with this id."""
+        """Return the conversation with this id. To look up a key, use `find`."""
 
     def conversations(
         self,
@@ -117,30 +123,34 @@ class Store:
         cursor: str | None = None,
         where: ConversationWhere | None = None,
     ) -> Page:
-        """Return the conversations that this scope may see, most recently used first. `page.cursor` leads to the next
-        page. `kind` is `talk`, `state` or `items` (see `ConversationSettings`), or None for all. `where` filters by the
-        conversation's metadata, owner or participants, and last change; see `ConversationWhere`."""
+        """Return a page of the conversations that this scope may see, the most recently changed first.
+
+        - `owner`, `workspace`, `agent`: only conversations with this owner, workspace or agent.
+        - `kind`: only `talk`, `state` or `items` (see `ConversationSettings`); None for all kinds.
+        - `limit`: the most conversations on the page.
+        - `cursor`: `page.cursor` of the page before, to get the next one.
+        - `where`: conditions on metadata, owner or participants, and last change; see `ConversationWhere`."""
 
     def search(self, text: str, *, limit: int = 20, where: Where | None = None) -> Results[ConversationMatch]:
-        """Return the conversations with these words in their title or text. The last word may be a prefix.
+        """Return the conversations that contain these words in their title or text. The last word may be a prefix.
 
-        With `where`, only turns that meet its conditions are searched (see `Where`), and no titles."""
+        With `where`, the search covers only turns that meet the conditions (see `Where`), and no titles."""
 
     def person(self, id: str) -> Subject:
-        """Return the memory of a person: what holds across all conversations of that person. Not awaited."""
+        """Return the memory of a person, which all conversations of that person share. Not awaited."""
 
     def subject(self, kind: str, id: str) -> Subject:
-        """Return the memory of anything else: a project, a team, an agent, a product. Not awaited."""
+        """Return the memory of a subject of any other kind, such as a project, a team or a product. Not awaited."""
 
     def generate(
         self, conversation: Conversation | str, message: ContentInput | None = None, **options: Unpack[GenerateOptions]
     ) -> Turn:
-        """Run `Conversation.generate` in a conversation given by its id or its key; a new key creates one."""
+        """Call `Conversation.generate` on the conversation with this id or key. A new key creates one."""
 
     def generate_stream(
         self, conversation: Conversation | str, message: ContentInput | None = None, **options: Unpack[GenerateOptions]
     ) -> Iterator[GenerateEvent]:
-        """Run `Conversation.generate_stream` in a conversation given by its id or its key; a new key creates one."""
+        """Call `Conversation.generate_stream` on the conversation with this id or key. A new key creates one."""
 
     def requests(
         self,
@@ -150,7 +160,7 @@ class Store:
         turn: Turn | str | None = None,
         before: Request | str | None = None,
     ) -> list[Request]:
-        """Return what was really sent to models in a conversation. See `Conversation.requests`."""
+        """Return the recorded model calls of the conversation with this id or key. See `Conversation.requests`."""
 
     def audit(
         self,
@@ -164,61 +174,74 @@ class Store:
         since: Moment | None = None,
         until: Moment | None = None,
     ) -> list[Event]:
-        """Return the log of a conversation, even after it was deleted: then the tombstone is its last event."""
+        """Return the log of the conversation with this id. The log of a deleted one ends with its tombstone.
+
+        The arguments are those of `Conversation.audit`."""
 
     def usage(self, *, since: Moment | None = None, until: Moment | None = None, limit: int = 10000) -> list[UsageLine]:
-        """Return tokens by day (UTC), owner and model, as providers reported them; newest day first."""
+        """Return the token usage by day (UTC), owner and model, as reported by the providers; the newest day first."""
 
     def budgets(self, *, user: str | None = None, key: str | None = None) -> list[BudgetLine]:
-        """Return the limits of the budgets that hold for this scope, and how much of each is used.
+        """Return the limits of the budgets that apply to this scope, and how much of each is used.
 
-        - `user`, `key`: the budgets of another user, or of an API key by its id. Needs the right `admin`."""
+        - `user`, `key`: another user's name, or the id of an API key, to see those budgets. Needs the right `admin`."""
 
     def set_budget(self, kind: BudgetKind, name: str | None = None, **limits: Unpack[BudgetLimits]) -> None:
-        """Set the budget of one user or API key, or of the tenant, in place of the default. Needs the right `admin`.
+        """Set the budget of a user, an API key or the tenant, in place of the default. Needs the right `admin`.
 
-        Without limits the default holds again. The tenant's own budget is set by the application, not by a user or a
-        key. Other processes use the new limits within five seconds.
+        Only the application, a store without a user and a key, can set the tenant's budget. Other processes apply the
+        new limits within five seconds.
 
-        - `kind`: `tenant`, `user` or `key`; `name`: the user's name, or the id of the key."""
+        - `kind`: `tenant`, `user` or `key`.
+        - `name`: the user's name, or the id of the key; None for the tenant.
+        - `limits`: the limits; see `BudgetLimits`. Without any, the default applies again."""
 
     def expire(self) -> list[str]:
-        """Delete the conversations whose time to live is over, and return their ids."""
+        """Delete the conversations whose time to live (`ttl`) is over, and return their ids."""
 
     def sweep(self, *, retention_minutes: float | None = None) -> Swept:
-        """Delete what has outlived its time: expired conversations, streams without a writer, files that no turn has
-        taken for a day and, if `retention_minutes` is given, every older turn. Safe to run in several places at once."""
+        """Delete expired data, and return counts of what was removed. Several processes may sweep at the same time.
+
+        A sweep deletes expired conversations and files that were not attached to a turn within a day. It aborts streams
+        without a writer, and continues interrupted erasures.
+
+        - `retention_minutes`: also forget every turn that is older than this."""
 
     def erase_user(self, user: str, *, audit_key: bytes | None = None) -> ErasureReceipt:
-        """Erase a person for good, and return a receipt that lists what was erased. Needs the right `admin`.
+        """Permanently erase a user's data, and return a receipt that lists what was erased. Needs the right `admin`.
 
-        Deletes the conversations that the user owns, forgets the user's turns elsewhere, and removes files, notes, API
-        keys, the place among participants, and the name in titles, metadata and logs. The words of others
-        about the person stay. Safe to repeat; after a crash, the same call or a sweep continues it.
+        This deletes the conversations that the user owns, and forgets the user's turns in other conversations. It also
+        removes the user's files, notes and API keys, removes the user from participants, and removes the name from
+        titles, metadata and logs. Text that others wrote about the person stays. The call can be repeated. After a
+        crash, the same call or a sweep completes it.
 
-        - `audit_key`: the key that signs the receipt, as for seals."""
+        - `audit_key`: the key that signs the receipt, as for the seals of the log."""
 
     def check_erasure(self, receipt: ErasureReceipt, *, audit_key: bytes | None = None) -> None:
-        """Raise `VerificationFailed` if a receipt was changed, or if anything that it lists is there again.
+        """Raise `VerificationFailed` if a receipt was changed, or if anything that it lists is stored again.
 
         - `audit_key`: also check that the receipt was signed with this key."""
 
     def settle(self) -> None:
-        """Wait until all background work is done."""
+        """Run the waiting background jobs of the tenant, and return when all are done."""
 
     def stats(self) -> Stats:
-        """Return counts of what this scope may see, and figures about the storage."""
+        """Return counts of the data that this scope may see, and sizes of the storage."""
 
     def restore(self, records: Sequence[Record], files: Mapping[str, bytes]) -> Conversation | None:
-        """Import an exported conversation, exactly as it was. Returns None when it is stored already.
+        """Import an exported conversation unchanged, and return it; None if it is stored already. Needs `admin`.
 
-        Persons who were erased here are erased from it; the conversation of such a person raises `ConversationGone`."""
+        Data of persons who were erased in this store is left out. If such a person owns the conversation,
+        `ConversationGone` is raised.
+
+        - `records`: the rows that `Conversation.records` yielded.
+        - `files`: the bytes of each attachment, by its id."""
 
     def close(self) -> None:
-        """Close the database, for every scope that shares it. Later calls raise `StoreClosed`."""
+        """Close the database for this store and all stores made from it. Later calls raise `StoreClosed`."""
 
 class Conversation:
-    """A thread of turns. Get one from `store.conversation(key)` or `store.get(id)`."""
+    """A conversation: a thread of turns. Get it from `store.conversation(key)` or `store.get(id)`."""
 
     @property
     def id(self) -> str:
@@ -226,14 +249,14 @@ class Conversation:
 
     @property
     def key(self) -> str | None:
-        """The application's own name for this conversation."""
+        """The name that the application chose for this conversation; None if it has none."""
 
     @property
     def info(self) -> ConversationInfo:
-        """The conversation's details, as they were last read. See `refresh`."""
+        """The conversation's details as they were last read. `refresh` reads them again."""
 
     def refresh(self) -> ConversationInfo:
-        """Read the conversation's details again."""
+        """Read the conversation's details again, and return them."""
 
     def append(
         self,
@@ -245,36 +268,44 @@ class Conversation:
         discard_after: bool = False,
         **fields: Unpack[TurnOptions],
     ) -> Turn:
-        """Store one turn. It is on disk when this returns.
-
-        `content` is text or a list of parts; files that it refers to are attached. Options:
+        """Store one turn and return it. The turn is on disk when this method returns.
 
         - `role`: `user`, `assistant`, `system` or `tool`.
-        - `expected_seq`: the sequence number that the turn must get; otherwise `AppendConflict`.
-        - `replaces`: the turn that this one replaces in the active view. A message of a user keeps the files of the one
-          that it replaces, as copies, unless `attachments` are given.
-        - `discard_after`: with `replaces`, also leave out what followed the replaced turn.
+        - `content`: text, or a list of parts. Stored files that a part refers to are attached to the turn.
+        - `expected_seq`: the sequence number that the turn must get. If another turn was stored first,
+          `AppendConflict` is raised.
+        - `replaces`: the turn that this one replaces in the active view. A user message gets copies of the files of the
+          message that it replaces, unless `attachments` is given.
+        - `discard_after`: with `replaces`, also remove the turns after the replaced turn from the active view.
         - `actor`: the name of the speaker; by default the user, the agent, or the role.
-        - `created`: when it was said; now by default.
-        - `metadata`: data of the application, stored with the turn and never shown to a model.
-        - `tool_calls`: calls of an assistant turn: `ToolCall`s, or `{"id", "name", "arguments"}` each.
-        - `tool_results`: results of a tool turn: `ToolResult`s, or `{"id", "content", "is_error"}` each.
-        - `attachments`: files that `attach` stored.
-        - `sources`: where an answer comes from; each is an object such as `{"url": …}`.
-        - `tokens`: tokens as the provider counted them.
-        - `model`, `adapter`, `finish_reason`: the model that wrote it, the API it was called by, and why it ended.
-        - `idempotency_key`: a retry with the same key returns the stored turn."""
+        - `created`: the time of the turn; by default now.
+        - `metadata`: data of your application, as a JSON object. It is stored with the turn and never shown to a model.
+        - `tool_calls`: the tool calls of an assistant turn: each a `ToolCall`, or a mapping with `id`, `name` and
+          `arguments`.
+        - `tool_results`: the results of a tool turn: each a `ToolResult`, or a mapping with `id`, `content` and `is_error`.
+        - `attachments`: files that `attach` returned.
+        - `sources`: the sources of an answer; each is an object such as `{"url": …}`.
+        - `tokens`: the token counts that the provider reported; see `TokenUsage`.
+        - `model`: the name of the model that wrote the turn.
+        - `adapter`: the API through which the model was called.
+        - `finish_reason`: the reason why the model stopped, as the provider reported it.
+        - `idempotency_key`: a name for this turn that you choose. A retry with the same key returns the stored turn instead
+          of storing another one."""
 
     def append_many(self, turns: Iterable[TurnInput], *, expected_seq: int | None = None) -> list[Turn]:
-        """Store several turns in one transaction: all of them or none."""
+        """Store several turns in one transaction: all of them or none.
+
+        - `turns`: at most 1,000 mappings, each with `role`, `content` and the options of `append`; see `TurnInput`.
+        - `expected_seq`: the sequence number that the first turn must get; see `append`."""
 
     def stream(
         self, role: Role = "assistant", *, flush: float | Literal["end"] | None = None, **fields: Unpack[StreamOptions]
     ) -> TurnWriter:
-        """Return a writer for a turn that is durable while it is written; see `TurnWriter`.
+        """Return a writer for a turn whose text is stored while it is written; see `TurnWriter`. Not awaited.
 
-        Text is on disk at most `flush` seconds after it was written (a quarter of a second unless the store says
-        otherwise). With `flush="end"`, nothing is stored before the end, and then as one row."""
+        - `flush`: the longest time in seconds until written text is on disk; by default that of the store (0.25). With
+          `"end"`, the turn is stored only at the end, as one row.
+        - `fields`: the options of `append`; see `StreamOptions`."""
 
     def append_open(
         self,
@@ -285,19 +316,26 @@ class Conversation:
         discard_after: bool = False,
         **fields: Unpack[TurnOptions],
     ) -> Turn:
-        """Open a pending turn. It must be written to or renewed before its lease ends."""
+        """Open a pending turn, to write it in pieces with `append_chunk`. The arguments are those of `append`.
+
+        Write to the turn or call `append_renew` before its lease ends (30 seconds by default); otherwise it is aborted.
+        `stream` does all of this for you."""
 
     def append_chunk(self, turn: Turn | str, n: int, text: str) -> int:
-        """Store piece number `n` (0, 1, 2, …) and return the number of the next. Repeating a number changes nothing."""
+        """Store piece number `n` (0, 1, 2, …) of a pending turn, and return the next number.
+
+        A number that is stored already is ignored, so a call can be repeated."""
 
     def append_commit(self, turn: Turn | str, **final: Unpack[SealOptions]) -> Turn:
-        """Seal a pending turn as complete. `final` is what `TurnWriter.finish` takes: tokens, model and so on."""
+        """Seal a pending turn as complete.
+
+        - `final`: the fields that become known only at the end; see `SealOptions`."""
 
     def append_abort(self, turn: Turn | str) -> Turn:
-        """Seal a pending turn as aborted: out of the active view, its text kept for the record."""
+        """Seal a pending turn as aborted. It leaves the active view, and its text is kept."""
 
     def append_renew(self, turn: Turn | str) -> None:
-        """Renew the lease of a pending turn without writing to it."""
+        """Renew the lease of a pending turn without a new piece of text."""
 
     @overload
     def history(
@@ -330,165 +368,202 @@ class Conversation:
         include_summaries: bool,
     ) -> list[Turn | Summary]: ...
     def turn(self, turn: Turn | str) -> Turn:
-        """Return one turn, as it is now: in the view or superseded, complete, pending or aborted."""
+        """Return one turn in its current state, even if it is superseded, pending or aborted."""
 
     def search(self, text: str, limit: int = 10, *, where: Where | None = None) -> Results[TurnMatch]:
-        """Return the turns of the active view that contain words of `text`; those that contain the most come first.
+        """Return the turns of the active view that contain words of `text`; those with the most of them come first.
 
-        `where` filters by metadata, actor, role and time; see `Where`."""
+        - `limit`: the most turns to return.
+        - `where`: conditions on metadata, actor, role and time; see `Where`."""
 
     def branches(self, turn: Turn | str | None = None) -> list[Branch]:
-        """Return the versions at one turn's place; without a turn, of every place where one is out of the view."""
+        """Return the versions at the place of this turn; without a turn, all places that have an inactive version."""
 
     def switch(self, turn: Turn | str) -> None:
-        """Make the active view lead through `turn`, and through what followed it when it was last active."""
+        """Change the active view to the branch with `turn` and the turns that followed it when it was last active."""
 
     def update(
         self, *, expected_updated: Moment | None = None, **fields: Unpack[ConversationOptions]
     ) -> ConversationInfo:
-        """Change title, workspace, agent, model, participants, metadata, settings or ttl.
+        """Change the given fields of the conversation, and return its details.
 
-        With `expected_updated` (from the info that was read), raise `UpdateConflict` if anything changed since.
-        - `title`: shown in lists; `generate` writes one when there is none.
-        - `workspace`: a group of conversations that scopes can be limited to.
-        - `agent`, `model`: who answers here by default, and with which model.
-        - `participants`: users other than the owner who may read and write here.
-        - `metadata`: data of the application.
-        - `settings`: summaries, retention, redaction and facts; see `ConversationSettings`.
-        - `ttl`: seconds after the last change until the conversation is deleted."""
+        - `expected_updated`: `info.updated` as you read it. If the conversation has changed since, `UpdateConflict` is
+          raised.
+        - `title`: the title that lists show. If there is none, `generate` writes one.
+        - `workspace`: the name of a group of conversations. A scope can be limited to one workspace.
+        - `agent`: the name of the agent that answers by default.
+        - `model`: the name of the model that answers by default.
+        - `participants`: users other than the owner who may read and write this conversation.
+        - `metadata`: data of your application, as a JSON object.
+        - `settings`: settings for summaries, retention, redaction, facts and more; see `ConversationSettings`.
+        - `ttl`: the time to live: the number of seconds after the last change at which the conversation expires."""
 
     def rename(self, title: str | None) -> ConversationInfo:
         """Change the title; None removes it."""
 
     def forget(self, turn: Turn | str | WholeConversation = ...) -> None:
-        """Delete a turn for good; without an argument, the whole conversation.
+        """Permanently delete a turn; without an argument, the whole conversation.
 
-        When this returns, the text is in no row, index or file. `ScrubPending` means that it is deleted, but that
-        another process's reader keeps old bytes in the WAL for a moment longer."""
+        When this method returns, the text is in no row, index or file. If `ScrubPending` is raised, the text is
+        deleted, but old bytes remain in the WAL until another process finishes reading."""
 
     def reset(self) -> None:
-        """Forget every turn and keep the conversation. Sequence numbers continue where they were."""
+        """Permanently delete every turn, and keep the conversation. Sequence numbers continue."""
 
     def attach(
         self, data: bytes | Path | str, *, filename: str | None = None, media_type: str | None = None
     ) -> Attachment:
-        """Store a file: bytes, a path, or a `data:` URL.
+        """Store a file and return it as an attachment.
 
-        Give the result to `append(attachments=[…])`, or name its id in the content. A file that is not attached to a
-        turn within a day is swept."""
+        Pass the result to `append(attachments=[…])`, or put its id into a part of the content. A sweep deletes a file
+        that is not attached to a turn within a day.
+
+        - `data`: the bytes, a path, or a `data:` URL.
+        - `filename`, `media_type`: by default, from the path, the URL or the bytes."""
 
     def open_upload(self, filename: str, *, media_type: str | None = None, seconds: int = ...) -> Upload:
-        """Prepare a place for a file that another program uploads, such as a browser into a bucket. See `Upload`."""
+        """Prepare an upload of a file by another program, such as from a browser to a bucket. See `Upload`.
+
+        - `seconds`: how long the upload may take."""
 
     def put_upload(self, upload: Upload, data: bytes) -> None:
-        """Store the bytes of an upload, for storage that has no upload URLs."""
+        """Store the bytes of an upload through this process, if the storage has no upload URLs."""
 
     def complete_upload(self, upload: Upload) -> Attachment:
-        """Check what was uploaded and store it as an attachment. Safe to repeat.
+        """Check the uploaded file and store it as an attachment. The call can be repeated.
 
-        The checked bytes are stored in another place, so that nobody can change them with the upload URL."""
+        The checked bytes are copied to another place, so that the upload URL cannot change them."""
 
     def attachments(self, limit: int = 50, *, before: Attachment | str | None = None) -> Results[Attachment]:
-        """Return the newest files of this conversation, including those that no turn has taken yet."""
+        """Return the files of this conversation, the newest first, including those that are not attached to a turn yet.
+
+        - `limit`: the most files to return.
+        - `before`: only files older than this one."""
 
     def attachment(self, attachment: Attachment | str) -> Attachment:
         """Return the details of a stored file."""
 
     def read_attachment(self, attachment: Attachment | str) -> bytes:
-        """Return the bytes of a stored file; they are checked against their hash."""
+        """Return the bytes of a stored file, after a check of their hash."""
 
     def read_attachment_range(self, attachment: Attachment | str, start: int, end: int) -> bytes:
-        """Return bytes `start` up to `end` of a stored file. A part is not checked against the hash."""
+        """Return the bytes from `start` up to, not including, `end` of a stored file. The hash is not checked."""
 
     def attachment_text(self, attachment: Attachment | str) -> FileText:
         """Return the text of a PDF, an office document or a text file.
 
-        The worker extracts it once a turn has taken the file; if it has not done so yet, it is extracted now."""
+        The worker extracts the text after the file is attached to a turn. If that has not happened yet, this method
+        extracts it."""
 
     def data_url(self, attachment: Attachment | str) -> str:
         """Return a stored file as a `data:` URL."""
 
     def generate(self, message: ContentInput | None = None, **options: Unpack[GenerateOptions]) -> Turn:
-        """Answer: store the message, build the context, ask the model, store the reply, run its tools.
+        """Store the message, build the context, call the model, run its tools, and store and return the answer.
 
-        Without a message it answers the thread as it is. Options:
-        - `model`: the model's name; by default that of the conversation, the agent, the workspace or the store.
-        - `agent`: the agent who answers; `actor`: the name of the person who says the message.
-        - `tools`: functions, `Tool`s, `MCPTools` and names of built-in tools; by default those of the agent or the store.
-        - `client_tools`: tools that the caller runs; a call of one ends the answer.
-        - `tool_choice`: `"auto"`, `"none"`, `"required"` or `{"name": …}`; the last two hold for the first round.
+        Without a message, the model answers the conversation as it is. Options:
+        - `model`: the name of the model; by default that of the conversation, the agent, the workspace or the store.
+        - `agent`: the name of the agent that answers; by default the agent of the conversation.
+        - `actor`: the name of the person who wrote the message; by default the user of the store.
+        - `tools`: the tools that the model may call: functions, `Tool`s, `MCPTools` and names of built-in tools. By
+          default, the tools of the agent or the store.
+        - `client_tools`: tools that the caller runs. The answer ends when the model calls one of them.
+        - `tool_choice`: `"auto"` (the default), `"none"`, `"required"` or `{"name": …}`, the tool that must be called. The
+          last two apply only to the first round of tool calls.
         - `instructions`: the system instructions; by default those of the agent or the store.
-        - `history`: messages that the client remembers; they are quoted, never stored.
-        - `attachments`, `metadata`, `idempotency_key`: of the message; a retry with the same key returns the same answer.
+        - `history`: messages that the client has kept. They are quoted in the prompt and never stored.
+        - `attachments`, `metadata`: files and metadata of the message.
+        - `idempotency_key`: a name for this message that you choose. A retry with the same key returns the same answer.
         - `question`: a stored message to answer, instead of a new one.
-        - `replaces`: the stored message that the new one replaces, with everything that followed it. Its files are kept
-          unless `attachments` are given.
-        - `token_budget`: of the context; by default it follows the model.
-        - `continuity`: continue the provider's own copy of the thread: `off`, `auto` or `with-history`.
+        - `replaces`: the stored message that the new one replaces, together with the turns after it. The new message keeps
+          the files of the old one unless `attachments` is given.
+        - `token_budget`: the most tokens of the context; by default, it depends on the model.
+        - `continuity`: whether to continue the conversation that the provider keeps (Responses API only). `auto`, the
+          default, sends only new messages if possible; `with-history` also sends the whole context; `off` never continues.
         - `settings`: parameters of the model's API, such as `{"temperature": 0}`.
-        - `stream`: `False` asks the model for the answer in one piece.
-        - `reasoning`: blocks of reasoning that led to stored tool calls, by the id of the call, as the provider sent them.
-        - `all_events`: also yield `Prompted`, `TurnOpened` and finished blocks of reasoning.
-        - `answer_metadata`: metadata of the turns of the answer.
-        - `clear_tool_uses`: when to leave old tool results out of the prompt; stored turns keep them.
+        - `stream`: `False` requests the answer in one piece; `True` by default.
+        - `reasoning`: blocks of reasoning that preceded stored tool calls, by the id of the first call, as the provider
+          sent them.
+        - `all_events`: whether `generate_stream` also yields `Prompted`, `TurnOpened` and finished blocks of reasoning.
+        - `answer_metadata`: metadata for the turns of the answer.
+        - `clear_tool_uses`: a `ToolClearing` that replaces old tool results in the prompt by a short note. Stored turns
+          keep their results.
         - `char_budget`: a budget in characters instead of `token_budget`.
-        - `policy`: how the budget is shared among memory, summaries, recall and recent turns.
-        - `recent_turns`: at most this many of the latest turns.
-        - `semantic_recall`: `False` leaves recall out; a mapping limits it by `k` and `threshold`.
-        - `recall_scope`: quote from this `conversation`, from all of its `owner`, or from the whole `tenant`.
-        - `include_facts`, `include_working_memory`, `include_person`: leave these blocks out with `False`. The block about
-          the person is there only where persons are remembered (`settings.person`).
-        - `note_omissions`: say in the context that older turns were left out.
-        - `shorten`: cut long tool results and long turns instead of leaving them out.
-        - `image_tokens`, `file_tokens`: what one image, or one file that is given by its URL, counts for."""
+        - `policy`: the policy that shares the budget among memory, summaries, recall and recent turns; `balanced` by
+          default. A `PolicyName`, or your own `Policy`.
+        - `recent_turns`: the most recent turns to include. A tool call and its results count as one turn. By default, the
+          policy decides.
+        - `semantic_recall`: `False` switches recall off. A mapping with `k` and `threshold` limits it; see `RecallOptions`.
+        - `recall_scope`: where recall searches: this `conversation` (the default), all conversations of its `owner`, or the
+          whole `tenant`.
+        - `include_facts`, `include_working_memory`, `include_person`: `False` leaves out the block with facts, notes or the
+          memory of the person. The last one exists only where persons are remembered (`settings.person`).
+        - `note_omissions`: whether the context mentions that older turns were left out; `True` by default.
+        - `shorten`: whether to shorten long turns and tool results instead of leaving them out; `True` by default.
+        - `image_tokens`, `file_tokens`: the number of tokens that an image (1,100 by default), or a file that is given by
+          its URL (1,500), counts for."""
 
     def generate_stream(
         self, message: ContentInput | None = None, **options: Unpack[GenerateOptions]
     ) -> Iterator[GenerateEvent]:
-        """Run `generate` and yield what happens: MessageStored, TextDelta, ReasoningDelta, ToolsPlanned, ToolDone,
-        Answered; with `all_events` also Prompted and TurnOpened.
+        """Do the same as `generate`, and yield its events while it runs.
 
-        Leaving the loop early, or `stop()` from elsewhere, keeps what came, with the finish reason "stopped"."""
+        The events are `MessageStored`, `TextDelta`, `ReasoningDelta`, `ToolsPlanned`, `ToolDone` and `Answered`. With
+        `all_events`, they also include `Prompted`, `TurnOpened` and finished blocks of reasoning.
+
+        If you leave the loop early or call `stop()`, the text so far is kept, with the finish reason "stopped"."""
 
     def stop(self) -> int:
-        """Stop the answers that this process is making here, and return how many there were."""
+        """Stop the answers that this process is generating in this conversation, and return their number."""
 
     def ask_to_stop(self, turn: Turn | str | None = None) -> int:
-        """Log a request to stop, for the process that makes an answer here, and return the event's number."""
+        """Request that another process stops its answer in this conversation. Returns the number of the event.
+
+        - `turn`: the turn of the answer to stop; by default, any answer."""
 
     def requests(
         self, limit: int = 20, *, turn: Turn | str | None = None, before: Request | str | None = None
     ) -> list[Request]:
-        """Return what was really sent to models, and what came back: the latest requests, oldest first.
+        """Return the recorded calls to models, with the request and the response: the latest ones, the oldest first.
 
-        For the owner, or an admin: a prompt may quote what a participant cannot see elsewhere."""
+        Only the owner and admins may call this: a prompt may quote text that a participant cannot see elsewhere.
+
+        - `limit`: the most calls to return.
+        - `turn`: only calls for the answer that was stored as this turn.
+        - `before`: only calls before this one."""
 
     def build_context(
         self, token_budget: int | None = None, *, question: Turn | str | None = None, **options: Unpack[ContextOptions]
     ) -> Context:
-        """Build what the model will see: bounded by the budget, with a reason for every line.
+        """Build a prompt that fits the budget. `Context.explain` returns the reason for each part of it.
 
-        `question` is the stored message to answer: the context ends with it, and contains nothing that came later.
-        Without it, the newest message is answered.
-
-        Options:
-        - `query`: what recall looks for; by default the message that is answered.
-        - `message`: a new message that is not stored; the context ends with it.
-        - `instructions`: the system instructions, which are never left out.
-        - `viewer`: the actor whose turns are the assistant's; other agents are quoted by name.
+        - `token_budget`: the most tokens of the context; by default 8,000, unless the policy or a setting has another
+          budget.
+        - `question`: the stored message to answer. The context ends with it, and contains no later turn. By default,
+          the newest message.
+        - `query`: the text that recall searches for; by default the message to answer. It is not part of the context.
+        - `message`: a new message that is not stored. The context ends with it.
+        - `instructions`: the system instructions. They are always included.
+        - `viewer`: the name of the agent that will read the context. Its own turns get the role `assistant`; turns of other
+          agents become user turns with their names.
         - `filter_participants`: only turns of these actors.
-        - `model`: the model that will read the context, to correct the token count for it.
-        - `preview`: only to look at: it does not count as the previous context.
+        - `model`: the name of the model that will read the context; its tokenizer counts the tokens.
+        - `preview`: `True` if no model will read this context. It then requests no summaries, and the next context is not
+          compared with it.
         - `char_budget`: a budget in characters instead of `token_budget`.
-        - `policy`: how the budget is shared among memory, summaries, recall and recent turns.
-        - `recent_turns`: at most this many of the latest turns.
-        - `semantic_recall`: `False` leaves recall out; a mapping limits it by `k` and `threshold`.
-        - `recall_scope`: quote from this `conversation`, from all of its `owner`, or from the whole `tenant`.
-        - `include_facts`, `include_working_memory`, `include_person`: leave these blocks out with `False`. The block about
-          the person is there only where persons are remembered (`settings.person`).
-        - `note_omissions`: say in the context that older turns were left out.
-        - `shorten`: cut long tool results and long turns instead of leaving them out.
-        - `image_tokens`, `file_tokens`: what one image, or one file that is given by its URL, counts for."""
+        - `policy`: the policy that shares the budget among memory, summaries, recall and recent turns; `balanced` by
+          default. A `PolicyName`, or your own `Policy`.
+        - `recent_turns`: the most recent turns to include. A tool call and its results count as one turn. By default, the
+          policy decides.
+        - `semantic_recall`: `False` switches recall off. A mapping with `k` and `threshold` limits it; see `RecallOptions`.
+        - `recall_scope`: where recall searches: this `conversation` (the default), all conversations of its `owner`, or the
+          whole `tenant`.
+        - `include_facts`, `include_working_memory`, `include_person`: `False` leaves out the block with facts, notes or the
+          memory of the person. The last one exists only where persons are remembered (`settings.person`).
+        - `note_omissions`: whether the context mentions that older turns were left out; `True` by default.
+        - `shorten`: whether to shorten long turns and tool results instead of leaving them out; `True` by default.
+        - `image_tokens`, `file_tokens`: the number of tokens that an image (1,100 by default), or a file that is given by
+          its URL (1,500), counts for."""
 
     def recall(
         self,
@@ -502,49 +577,61 @@ class Conversation:
         include_facts: bool = True,
         where: Where | None = None,
     ) -> list[RecallHit]:
-        """Find the turns and facts that fit `query` best. `await` it for a list, or use it in `async for`.
+        """Find the turns and facts that are most relevant to `query`. Await it for a list, or use `async for`.
 
-        `where` filters the turns by metadata, actor, role and time, see `Where`; with conditions other than the time,
-        no facts are returned."""
+        - `k`: the most results.
+        - `scope`: search this `conversation`, all conversations of its `owner`, or the whole `tenant`.
+        - `threshold`: only results with at least this relevance, between 0 and 1; by default there is no limit.
+        - `since`, `until`: only turns from this moment on, and before this one.
+        - `include_facts`: whether to return facts as well.
+        - `where`: conditions on the turns: metadata, actor, role and time; see `Where`. With a condition other than the
+          time, no facts are returned."""
 
     def summaries(self) -> Results[Summary]:
-        """Return every summary, with the span that it covers."""
+        """Return all summaries, each with the span of turns that it covers."""
 
     def compact(self, *, keep_tokens: int | None = None, policy: CompactionSettings | None = None) -> int:
-        """Summarise what is due now, and return how many summaries of turns were written. Turns stay.
+        """Summarise the turns that are due now, and return how many summaries of turns were written. Turns are kept.
 
-        - `keep_tokens`: summarise more than is due, until this many tokens of turns have no summary.
-        - `policy`: when and how to summarise, for this call; by default `compaction` of the conversation's settings."""
+        - `keep_tokens`: summarise more turns than are due, until at most this many tokens of turns have no summary.
+        - `policy`: when and how to summarise in this call; by default, `compaction` of the conversation's settings."""
 
     def summarize(self, *, through: Turn | str | None = None) -> list[Summary]:
-        """Summarise the older half of what no summary covers yet, due or not, and return all summaries.
+        """Summarise the older half of the turns that have no summary, even if it is not due. Returns all summaries.
 
-        With `through`, summarise every turn up to and including this one instead. Tool rounds are not split: one that
-        ends after it stays as it is."""
+        - `through`: instead, summarise every turn up to and including this one. A tool round is never split: one that
+          ends after this turn is not summarised."""
 
     def working_memory(self) -> WorkingMemory:
-        """Return the notes of this conversation: goals, decisions, instructions and so on."""
+        """Return the notes of this conversation (its working memory): goals, decisions, instructions and so on."""
 
     def remember(self, list_name: str, text: str, *, by: str | None = None) -> WorkingMemory:
-        """Add a note to a list of working memory: goals, decisions, instructions and so on."""
+        """Add a note, and return all notes.
+
+        - `list_name`: the list to add it to: `goals`, `decisions` or another list of `WorkingMemory`.
+        - `by`: the author of the note; by default the user."""
 
     def correct(self, list_name: str, index: int, text: str, *, by: str | None = None) -> WorkingMemory:
-        """Replace the text of a note."""
+        """Replace the text of a note, and return all notes.
+
+        - `list_name`, `index`: the list of `WorkingMemory` and the place of the note in it, counted from 0.
+        - `by`: the author of the new text; by default the user."""
 
     def drop_note(self, list_name: str, index: int) -> WorkingMemory:
-        """Remove a note."""
+        """Remove the note at this index (counted from 0) of a list of `WorkingMemory`, and return all notes."""
 
     def facts(self, *, include_invalidated: bool = False, as_of: Moment | None = None) -> Results[Fact]:
-        """Return the known facts, with where each was said and since when it is valid.
+        """Return the known facts, each with its source turn and the time from which it is valid.
 
-        - `include_invalidated`: also those that a later fact replaced.
-        - `as_of`: those that were believed at that time."""
+        - `include_invalidated`: also facts that a later fact replaced.
+        - `as_of`: the facts that were current at this moment."""
 
     def extract_facts(self, *, through: Turn | str | None = None) -> list[Fact]:
-        """Extract facts from the turns that no summary covers yet, and return the new ones.
+        """Extract facts from the turns that have no summary yet, and return the new facts.
 
-        `through` is the last turn to read; by default the last of the thread.
-        When the extractor fails, the rules alone are used, and `working_memory().extractor_failure` says why."""
+        If the extractor fails, only the rules extract facts, and `working_memory().extractor_failure` has the reason.
+
+        - `through`: the last turn to read; by default the last turn of the conversation."""
 
     def correct_fact(
         self,
@@ -555,19 +642,20 @@ class Conversation:
         valid_from: Moment | None = None,
         valid_to: Moment | None = None,
     ) -> Fact:
-        """Put a corrected fact, with `text` as its object, in the place of one. No extractor changes it later.
+        """Replace a fact by a corrected one with `text` as its object. Extraction never changes a corrected fact.
 
-        - `by`: who corrects it; by default the user.
-        - `valid_from`, `valid_to`: when it held; by default from when the other was said to hold."""
+        - `by`: the author of the correction; by default the user.
+        - `valid_from`, `valid_to`: the time in which the fact is true; by default from the start of the old fact,
+          without an end."""
 
     def forget_fact(self, fact: Fact | str) -> bool:
-        """Delete a fact for good. Returns False when there is none."""
+        """Permanently delete a fact. Returns False if it does not exist."""
 
     def subscribe(self, after: int = 0) -> Iterator[Event]:
-        """Yield every event with a number above `after`, from the log and then live, without gaps or repetitions.
+        """Yield every event with a number above `after`: first from the log, then live, without gaps or repetitions.
 
-        Ends after the event that deletes the conversation. Raises `StoreClosed` when the store is closed. A slow reader
-        delays nobody."""
+        The iteration ends after the event that deletes the conversation. It raises `StoreClosed` when the store is
+        closed. A slow reader does not delay writers or other readers."""
 
     def audit(
         self,
@@ -580,22 +668,28 @@ class Conversation:
         since: Moment | None = None,
         until: Moment | None = None,
     ) -> list[Event]:
-        """Return who did what, and when: the events of the log, in order, narrowed by the arguments."""
+        """Return the events of the log in order: who did what, and when.
+
+        - `after`: only events with a number above this one.
+        - `limit`: the most events to return, at most 100,000.
+        - `kinds`, `actors`: only events of these kinds (see `Event`), or by these actors.
+        - `turn`: only events about this turn.
+        - `since`, `until`: only events from this moment on, and before this one."""
 
     def verify(self, *, archive: Iterable[str] = ...) -> Verified:
-        """Recompute every hash and replay the log. Raises `VerificationFailed` naming the first bad row.
+        """Recompute every hash and replay the log. Raises `VerificationFailed` with the first row that disagrees.
 
-        `archive` are the lines of files that `palaver archive` wrote. Without them a log is checked from its first
-        event that is not archived, and `Verified.archived` counts those before it."""
+        - `archive`: the lines of the files that `palaver archive` wrote. Without them, the check starts at the first
+          event that is not archived, and `Verified.archived` counts the events before it."""
 
     def records(self) -> Iterator[Sequence[Record]]:
-        """Yield every stored row, page by page, from one snapshot: what an export is made of."""
+        """Yield every stored row of the conversation, page by page, from one snapshot. Exports use this."""
 
 class Subject:
-    """The memory of one subject. `store.person("ada")` and `store.subject("project", "apollo")` return it.
+    """The memory of one subject. Get it from `store.person("ada")` or `store.subject("project", "apollo")`.
 
-    The memory of a person is for that person, for the application and for admins. That of any other subject is for the
-    application and admins, and for those whom `share` names.
+    The memory of a person is open to that person, to the application and to admins. The memory of any other subject is
+    open to the application, to admins, and to the users that `share` names.
     """
 
     def facts(
@@ -607,25 +701,33 @@ class Subject:
         status: ItemStatus | None = "approved",
         limit: int = ...,
     ) -> list[MemoryItem]:
-        """Return what is remembered, newest first.
+        """Return the items of the memory, the newest first.
 
-        - `kind`: only `fact`, `preference`, `instruction`, `goal`, or a field that the application named.
-        - `as_of`: what was believed at that time.
-        - `include_ended`: also what no longer holds.
-        - `status`: `approved`, `proposed`, or None for both."""
+        - `kind`: only items of this kind: `fact`, `preference`, `instruction`, `goal`, or a field that the application
+          defines.
+        - `as_of`: the items that were part of the memory at this moment.
+        - `include_ended`: also items that are no longer true or were replaced.
+        - `status`: `approved` (the default), `proposed`, or None for both.
+        - `limit`: the most items to return."""
 
     def proposals(self) -> list[MemoryItem]:
-        """Return what was found in places that are not trusted, and waits for `approve` or `drop`."""
+        """Return the proposed items: they come from sources that are not trusted, and need `approve` or `drop`."""
 
     def fact_history(self, item: MemoryItem | str | None = None) -> list[MemoryItem]:
-        """Return everything that was ever remembered and not dropped, oldest first; of one item, its versions."""
+        """Return all items, the oldest first, including those that ended but not those that were dropped.
+
+        - `item`: return only the versions of this item."""
 
     def profile(self, *, token_budget: int = ..., as_of: Moment | None = None) -> str:
-        """Return a text of at most `token_budget` tokens: wishes, facts, preferences and open goals, with sources."""
+        """Return the memory as a text: instructions, facts, preferences and open goals, with their sources.
+
+        - `token_budget`: the most tokens of the text.
+        - `as_of`: the memory as it was at this moment."""
 
     def recall(self, query: str, *, k: int = 10) -> list[RecallHit]:
-        """Return what fits a question best: items of this memory and, of a person, turns of all conversations that the
-        person may see."""
+        """Return the items of this memory that are most relevant to `query`, at most `k`.
+
+        For a person, the results also include turns of all conversations that the person may see."""
 
     def remember(
         self,
@@ -637,61 +739,64 @@ class Subject:
         valid_from: Moment | None = None,
         valid_to: Moment | None = None,
     ) -> MemoryItem:
-        """Remember something that a person or the application says. No extractor changes it.
+        """Add an item to the memory. Extraction never changes it.
 
         - `text`: a plain statement ("I live in Rome"), or the object of a fact that has a `predicate`.
-        - `kind`: `fact`, `preference`, `instruction`, `goal`, or a field that the application named.
-        - `predicate`, `about`: a fact in parts: `about` (by default the subject itself), `predicate`, `text`.
-        - `valid_from`, `valid_to`: when it holds."""
+        - `kind`: `fact` (the default), `preference`, `instruction`, `goal`, or a field that the application defines.
+        - `predicate`, `about`: to give a fact in three parts: `about` (by default the subject itself), `predicate` and
+          `text`.
+        - `valid_from`, `valid_to`: the time in which the statement is true; by default from now on."""
 
     def correct(
         self, item: MemoryItem | str, text: str, *, valid_from: Moment | None = None, valid_to: Moment | None = None
     ) -> MemoryItem:
-        """Put a corrected statement in the place of an item. It wins over what any extractor finds later."""
+        """Replace an item by a corrected statement, and return the new item. Later extraction does not override it.
+
+        - `valid_from`, `valid_to`: the time in which it is true; by default from the start of the old item, without an
+          end."""
 
     def approve(self, item: MemoryItem | str) -> MemoryItem:
-        """Approve a proposed item: from now on it may be in prompts."""
+        """Approve a proposed item, so that prompts may contain it."""
 
     def drop(self, item: MemoryItem | str) -> None:
-        """Delete an item for good. The items that it had replaced hold again."""
+        """Permanently delete an item. The items that it replaced become current again."""
 
     def forget(self) -> None:
-        """Delete everything that is remembered of the subject, for good. Its conversations stay."""
+        """Permanently delete the memory of the subject. Conversations are not deleted."""
 
     def learn(self) -> int:
-        """Read the conversations that the person owns again, in the background. Returns how many there are.
+        """Read all conversations that the person owns again, in the background, and return their number.
 
-        For conversations from before persons were remembered. Items that were dropped may be found again."""
+        Use it for conversations that are older than the memory of persons. Items that were dropped may be found again."""
 
     def share(self, *, readers: Iterable[str] = ..., writers: Iterable[str] = ...) -> None:
-        """Say which users may read the memory of a subject, and which of them may change it. Not for persons."""
+        """Set the users who may read the memory of a subject, and those who may change it. Not for persons."""
 
     def consent(self, agreed: bool) -> None:
-        """Note whether the person agrees to being remembered. It matters where the store requires consent."""
+        """Record whether the person agrees to being remembered, for stores with `consent="required"`."""
 
     def export(self) -> dict[str, Any]:
-        """Return everything that is remembered, ended and proposed items included, as JSON values."""
+        """Return the whole memory as JSON values, including ended and proposed items."""
 
     def verify(self) -> Verified | None:
-        """Check every item against the log of this memory. None when nothing was ever remembered."""
+        """Check every item against the log of this memory. Returns None if there has never been an item."""
 
     def audit(self, *, after: int = 0, limit: int = 1000) -> list[Event]:
-        """Return the log of this memory: who changed it when, without words."""
+        """Return the log of this memory: who changed it, and when. It has no content."""
 
 class TurnWriter:
-    """`async with talk.stream("assistant") as out: await out.write(…)`
+    """Writes one turn piece by piece: `async with talk.stream("assistant") as out: await out.write(…)`.
 
-    Leaving the block commits the turn; leaving it by an exception or a cancellation seals it `aborted`, with the text
-    so far kept for the record. Pieces are gathered and stored together, at most `flush` seconds later.
-
-    It writes one turn, in one block. Writing after the block raises `StreamSealed`, once the turn is sealed.
+    Pieces are collected and stored together, at most `flush` seconds after they were written. At the end of the block,
+    the turn is committed. If an exception or a cancellation ends the block, the turn is sealed as `aborted`, and the
+    text so far is kept. After the block, `write` raises `StreamSealed`.
     """
 
     turn: Turn | None
 
     @property
     def text(self) -> str:
-        """Everything written so far."""
+        """The text that was written so far."""
 
     def finish(
         self,
@@ -704,10 +809,10 @@ class TurnWriter:
         sources: Sequence[Mapping[str, object]] | None = None,
         metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Set the fields that become known only at the end. They are stored with the commit."""
+        """Set fields that become known only at the end; see `TurnOptions`. They are stored with the commit."""
 
     def write(self, text: str) -> None:
-        """Add text to the end of the turn. It is stored at the next flush; raises `StreamSealed` after the block."""
+        """Add text to the end of the turn. It is stored at the next flush."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -736,33 +841,37 @@ def open(
     testing: TestingOptions | None = None,
     **options: Unpack[FlatOptions],
 ) -> Store:
-    """Open a database: `async with palaver.open(…) as store`, or `store = await palaver.open(…)` and `store.aclose()`.
+    """Open a database as a `Store`.
 
-    - `url`: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:` (gone when it is closed), `postgresql://…`,
-      `supabase+https://…`, or `https://…`: a Palaver server, with `key=` from `palaver keys create`.
-    - `tenant`, `user`: whose data this store sees. Without a user it is the application, which sees its whole tenant.
-    - `scope`: a `Scope` in place of both, with rights and a visibility.
-    - `model`: the model that answers where neither the call, the conversation, the agent nor the workspace names one.
-    - `models`: your own names for models, such as `fast`; each is a name, a mapping with `model`, `base_url`,
-      `api_key`, `timeout`, `window` and `price`, or an object that is a `ChatModel`.
-    - `agents`: `Agent`s by name; `workspaces`: the model of each workspace, or a mapping with its
-      `model` and `context`.
+    Use `async with palaver.open(…) as store:`, or `store = await palaver.open(…)` and later `await store.aclose()`.
+
+    - `url`: the database; by default the file `palaver.db` in the current folder. One of `sqlite:///relative.db`,
+      `sqlite:////absolute.db`, `memory:` (deleted when the store is closed), `postgresql://…`, `supabase+https://…`, or
+      the `https://…` address of a Palaver server, with a `key=` from `palaver keys create`.
+    - `tenant`, `user`: the tenant and the user whose data the store shows. Without a user, the store acts for the
+      application, with all rights, and sees the whole tenant.
+    - `scope`: a `Scope` in place of `tenant` and `user`, to choose rights and visibility as well.
+    - `model`: the default model, such as `openai:gpt-5`; without it, `offline`, which needs no network. A call, a
+      conversation, an agent or a workspace may name another model.
+    - `models`: your own names for models, such as `fast`. Each value is the name of a model, a mapping with `model`,
+      `base_url`, `api_key`, `timeout`, `window` and `price`, or a `ChatModel` object.
+    - `agents`: agents by name; each is an `Agent`, or a mapping with its fields.
+    - `workspaces`: workspaces by name; each is the name of its model, a `Workspace`, or a mapping with its fields.
     - `generate`: defaults and limits of `generate`, and defaults of contexts (`policy`, `token_budget`, …); see
       `GenerateSettings`.
     - `budgets`: limits of requests, tokens, money, storage and conversations for every tenant, user and API key; see
-      `BudgetOptions`.
-    - `embedder`: `local`, `openai:MODEL`, `none`, an object with `name`, `dimensions` and `embed`, or `auto`: the local
-      one where it is installed.
-    - `memory`: `summarizer`, `extractor`, `redactor`, `token_counter`, `model_calls_per_day`, `person`; see
-      `MemoryOptions`.
+      `BudgetOptions`. None: no limits.
+    - `embedder`: the model that makes vectors for recall by meaning: `local`, `minilm` (the previous local model),
+      `openai:MODEL`, or your own object with `name`, `dimensions` and `embed`. `none`: no vectors. `auto`, the default:
+      `local` if it is installed, otherwise `none`.
+    - `memory`: how summaries, notes, facts and the memory of persons are made; see `MemoryOptions`.
     - `files`: the folder or bucket (`s3://bucket/prefix?endpoint=…`) for attachments, or `FileOptions`.
-    - `streams`: `lease` and `flush` in seconds; see `StreamTimes`.
-    - `background`: `worker`, `sweep_every`, `retention_minutes`; see `BackgroundOptions`.
-    - `database`: `migrate_url`, `listen_url`, `read_url` of Postgres, `key` and `token` of Supabase; see
-      `DatabaseOptions`.
-    - `telemetry`: `True` for OpenTelemetry spans without content, a tracer provider, or `TelemetryOptions`.
-    - `testing`: `clock` and `ids` for tests.
-    - `options`: the options of the groups can also be given flat, as `FlatOptions` names them."""
+    - `streams`: the `lease` and `flush` times of streamed turns, in seconds; see `StreamTimes`.
+    - `background`: the work that this process does in the background; see `BackgroundOptions`.
+    - `database`: options of the connection to Postgres, Supabase or a Palaver server; see `DatabaseOptions`.
+    - `telemetry`: `True` for OpenTelemetry spans, a tracer provider, or `TelemetryOptions`. Spans never have content.
+    - `testing`: a `clock` and `ids` for tests; see `TestingOptions`.
+    - `options`: the options of these groups can also be direct keywords, such as `sweep_every=600`; see `FlatOptions`."""
 
 def replicate(
     left: str | Mapping[str, Any],

@@ -22,7 +22,7 @@ class Meter:
     """The protocol of `palaver.open(meter=…)`: subclass it and override what is needed; each method here does nothing.
 
     Methods are called on the event loop after the work that they report, and must return at once. They get counts and
-    durations, never content. An exception that one raises reaches the caller of the verb.
+    durations, never content. An exception that a method raises reaches the caller of the library.
     """
 
     def stored(self, turns: int) -> None:

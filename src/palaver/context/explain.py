@@ -23,8 +23,10 @@ class RecallScore(TypedDict):
 class Block:
     """One part of the prompt.
 
-    `tokens` is its cost, in the unit of the budget. `turn_ids` are the turns that it shows; their positions lie in
-    [`from_seq`, `through_seq`). A recalled block has the `scores` of its turns.
+    - `kind`, `reason`: the kind of the part, and the reason why it is in the prompt.
+    - `tokens`: its size, in the unit of the budget.
+    - `turn_ids`: the turns that it shows. Their positions are from `from_seq` up to, not including, `through_seq`.
+    - `scores`: the scores of recalled turns.
     """
 
     kind: str
@@ -38,9 +40,12 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Omission:
-    """Turns that are not in the prompt word for word: how many, where, and why.
+    """Turns that are not in the prompt word for word.
 
-    Their positions lie in [`from_seq`, `through_seq`). `summarised` says that a shown summary covers them.
+    - `reason`, `turns`: why they are left out, and how many they are.
+    - `from_seq`, `through_seq`: their positions are from the first up to, not including, the second.
+    - `summarised`: whether a summary in the prompt covers them.
+    - `unit`: whether this is a single turn (with its tool results), and not a span of older turns.
     """
 
     reason: str
@@ -56,10 +61,11 @@ FileState = Literal["in full", "in part", "not sent"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextFile:
-    """A file of the message to answer: whether the model gets it, and why or why not.
+    """A file of the message to answer.
 
-    `attachment` is its id. `tokens` is the cost of what is sent, in the unit of the budget; it is part of the block of
-    the current message.
+    - `name`, `attachment`: the name of the file, and its id.
+    - `state`, `reason`: whether the model gets it "in full", "in part" or not ("not sent"), and why.
+    - `tokens`: the size of the part that is sent, in the unit of the budget. It counts as part of the current message.
     """
 
     name: str
@@ -87,14 +93,19 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The result of `Context.explain()`. `str()` of it is a table for people.
+    """The result of `Context.explain()`. `str()` returns it as a table, `to_dict()` as JSON values.
 
-    `tokens` of the `budget` were used, in `unit` ("tokens" or "characters"), counted by `counter`. `blocks` are the
-    parts of the prompt, in order; `left_out` names every turn of the conversation that is not shown, and `coverage`
-    counts them. `recall` says how turns were searched for, and `empty` why none was recalled. `files` are the files of
-    the message to answer.
-    `identical_prefix` is the share of the prompt that is the same, from its start, as in the previous one of this
-    conversation; None for the first.
+    - `budget`, `tokens`: the budget, and how much of it is used, in `unit` ("tokens" or "characters").
+    - `counter`: the name of the token counter.
+    - `policy`: the name of the policy.
+    - `blocks`: the parts of the prompt, in order.
+    - `left_out`: all turns of the conversation that are not in the prompt, with the reasons. `coverage` counts them.
+    - `turns_total`, `turns_verbatim`: the turns of the conversation, and how many of them are shown word for word.
+    - `recall`: how recall searched. If it found nothing, `empty` has the reason.
+    - `identical_prefix`: the share of the prompt, from its start, that is the same as in the previous prompt of this
+      conversation; None for the first prompt.
+    - `notes`: further remarks.
+    - `files`: the files of the message to answer.
     """
 
     budget: int

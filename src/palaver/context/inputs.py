@@ -153,17 +153,18 @@ class Material:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """A prompt that fits its budget, and the reasons for everything in it.
+    """A prompt that fits its budget, with the reason for each part.
 
-    - `messages`: neutral messages, `{"role", "content"}`; `to_openai()` and the like return a provider's form.
-    - `tokens`: what they cost, in the unit of the budget.
+    - `messages`: the prompt as messages with `role` and `content`, independent of a provider. `to_openai()`,
+      `to_responses()` and `to_anthropic()` return it in the form of a provider.
+    - `tokens`: the size of the prompt, in the unit of the budget.
     - `turn_ids`: the turns that are in it word for word.
-    - `explanation`: what `explain()` returns.
-    - `stable`: how many of the messages come before the recalled turns, and so do not depend on the question.
-    - `revision`: the version of the thread that was read.
-    - `outgrown`: set if compaction should run: how many tokens it may leave without a summary.
-    - `file_room`: how much the files of the current message could take; None if it has none.
-    - `quoted`: the recalled turns by their ids, with the parts of each that are quoted; empty for all of it.
+    - `explanation`: the result of `explain()`.
+    - `stable`: the number of messages before the recalled turns. They do not depend on the question.
+    - `revision`: the version of the conversation that was read.
+    - `outgrown`: if summaries should be written, the most tokens that may stay without a summary; otherwise None.
+    - `file_room`: the space for the files of the current message, in the unit of the budget; None if it has no files.
+    - `quoted`: the recalled turns by their ids, with the quoted parts of each; empty if the whole turn is quoted.
     """
 
     messages: list[Message]
@@ -194,5 +195,5 @@ class Context:
         return render.to_anthropic(self.messages)
 
     def explain(self) -> Explanation:
-        """Return why each piece is in the prompt, and which turns were left out."""
+        """Return the reason for each part of the prompt, and the turns that were left out."""
         return self.explanation

@@ -106,7 +106,11 @@ RecallRange = Literal["conversation", "owner", "tenant"]
 
 
 class RecallOptions(TypedDict, total=False):
-    """How much recall adds: at most `k` turns, each with a relevance of at least `threshold` (0.1; 0: any)."""
+    """Limits of what recall adds to a context.
+
+    - `k`: the most turns that recall adds; by default as many as fit into its share of the budget.
+    - `threshold`: the lowest relevance of an added turn, between 0 and 1; 0.1 by default. 0: no limit.
+    """
 
     k: int | None
     threshold: float | None
@@ -116,15 +120,19 @@ class SharedContextOptions(TypedDict, total=False):
     """Options of a context that both `build_context` and `generate` take.
 
     - `char_budget`: a budget in characters instead of `token_budget`.
-    - `policy`: how the budget is shared among memory, summaries, recall and recent turns.
-    - `recent_turns`: at most this many of the latest turns.
-    - `semantic_recall`: `False` leaves recall out; a mapping limits it by `k` and `threshold`.
-    - `recall_scope`: quote from this `conversation`, from all of its `owner`, or from the whole `tenant`.
-    - `include_facts`, `include_working_memory`, `include_person`: leave these blocks out with `False`. The block about
-      the person is there only where persons are remembered (`settings.person`).
-    - `note_omissions`: say in the context that older turns were left out.
-    - `shorten`: cut long tool results and long turns instead of leaving them out.
-    - `image_tokens`, `file_tokens`: what one image, or one file that is given by its URL, counts for.
+    - `policy`: the policy that shares the budget among memory, summaries, recall and recent turns; `balanced` by
+      default. A `PolicyName`, or your own `Policy`.
+    - `recent_turns`: the most recent turns to include. A tool call and its results count as one turn. By default, the
+      policy decides.
+    - `semantic_recall`: `False` switches recall off. A mapping with `k` and `threshold` limits it; see `RecallOptions`.
+    - `recall_scope`: where recall searches: this `conversation` (the default), all conversations of its `owner`, or the
+      whole `tenant`.
+    - `include_facts`, `include_working_memory`, `include_person`: `False` leaves out the block with facts, notes or the
+      memory of the person. The last one exists only where persons are remembered (`settings.person`).
+    - `note_omissions`: whether the context mentions that older turns were left out; `True` by default.
+    - `shorten`: whether to shorten long turns and tool results instead of leaving them out; `True` by default.
+    - `image_tokens`, `file_tokens`: the number of tokens that an image (1,100 by default), or a file that is given by
+      its URL (1,500), counts for.
     """
 
     char_budget: int | None
@@ -144,13 +152,15 @@ class SharedContextOptions(TypedDict, total=False):
 class ContextOptions(SharedContextOptions, total=False):
     """Options of `build_context`.
 
-    - `query`: what recall looks for; by default the message that is answered.
-    - `message`: a new message that is not stored; the context ends with it.
-    - `instructions`: the system instructions, which are never left out.
-    - `viewer`: the actor whose turns are the assistant's; other agents are quoted by name.
+    - `query`: the text that recall searches for; by default the message to answer. It is not part of the context.
+    - `message`: a new message that is not stored. The context ends with it.
+    - `instructions`: the system instructions. They are always included.
+    - `viewer`: the name of the agent that will read the context. Its own turns get the role `assistant`; turns of other
+      agents become user turns with their names.
     - `filter_participants`: only turns of these actors.
-    - `model`: the model that will read the context, to correct the token count for it.
-    - `preview`: only to look at: it does not count as the previous context.
+    - `model`: the name of the model that will read the context; its tokenizer counts the tokens.
+    - `preview`: `True` if no model will read this context. It then requests no summaries, and the next context is not
+      compared with it.
     """
 
     query: str | None

@@ -17,9 +17,11 @@ BUDGETS = ("token_budget", "char_budget")
 
 
 class ContextSettings(SharedContextOptions, total=False):
-    """Options of `build_context` and `generate` that hold for every call which does not give its own.
+    """Defaults for the contexts that `build_context` and `generate` build.
 
-    - `token_budget`: of the context; a call, or a stronger level, may set its own.
+    For each option, the first level that sets it decides: call, conversation, agent, workspace, store.
+
+    - `token_budget`: the most tokens of a context. Only one of `token_budget` and `char_budget` can be set.
     """
 
     token_budget: int | None

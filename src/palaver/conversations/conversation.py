@@ -51,7 +51,7 @@ from palaver.telemetry import traced
 
 @traced(lambda conversation: (conversation._telemetry, conversation.id))
 class Conversation:
-    """A thread of turns. Get one from `store.conversation(key)` or `store.get(id)`."""
+    """A conversation: a thread of turns. Get it from `store.conversation(key)` or `store.get(id)`."""
 
     def __init__(self, components: Components, scope: Scope, info: ConversationInfo) -> None:
         self._handle = Handle(components.engine, scope, info)
@@ -69,16 +69,16 @@ class Conversation:
 
     @property
     def key(self) -> str | None:
-        """The application's own name for this conversation."""
+        """The name that the application chose for this conversation; None if it has none."""
         return self.info.key
 
     @property
     def info(self) -> ConversationInfo:
-        """The conversation's details, as they were last read. See `refresh`."""
+        """The conversation's details as they were last read. `refresh` reads them again."""
         return self._handle.info
 
     async def refresh(self) -> ConversationInfo:
-        """Read the conversation's details again."""
+        """Read the conversation's details again, and return them."""
         self._handle.require(READ)
         return await self._handle.refresh()
 
@@ -95,22 +95,26 @@ class Conversation:
         discard_after: bool = False,
         **fields: Unpack[TurnOptions],
     ) -> Turn:
-        """Store one turn. It is on disk when this returns.
-
-        `content` is text or a list of parts; files that it refers to are attached. Options:
+        """Store one turn and return it. The turn is on disk when this method returns.
 
         - `role`: `user`, `assistant`, `system` or `tool`.
-        - `expected_seq`: the sequence number that the turn must get; otherwise `AppendConflict`.
-        - `replaces`: the turn that this one replaces in the active view. A message of a user keeps the files of the one
-          that it replaces, as copies, unless `attachments` are given.
-        - `discard_after`: with `replaces`, also leave out what followed the replaced turn.
+        - `content`: text, or a list of parts. Stored files that a part refers to are attached to the turn.
+        - `expected_seq`: the sequence number that the turn must get. If another turn was stored first,
+          `AppendConflict` is raised.
+        - `replaces`: the turn that this one replaces in the active view. A user message gets copies of the files of the
+          message that it replaces, unless `attachments` is given.
+        - `discard_after`: with `replaces`, also remove the turns after the replaced turn from the active view.
         """
         return await self._services.appender.append(
             role, content, expected_seq=expected_seq, replaces=replaces, discard_after=discard_after, **fields
         )
 
     async def append_many(self, turns: Iterable[TurnInput], *, expected_seq: int | None = None) -> list[Turn]:
-        """Store several turns in one transaction: all of them or none."""
+        """Store several turns in one transaction: all of them or none.
+
+        - `turns`: at most 1,000 mappings, each with `role`, `content` and the options of `append`; see `TurnInput`.
+        - `expected_seq`: the sequence number that the first turn must get; see `append`.
+        """
         return await self._services.appender.append_many(turns, expected_seq)
 
     # ---- streams
@@ -122,10 +126,11 @@ class Conversation:
         flush: float | Literal["end"] | None = None,
         **fields: Unpack[StreamOptions],
     ) -> TurnWriter:
-        """Return a writer for a turn that is durable while it is written; see `TurnWriter`.
+        """Return a writer for a turn whose text is stored while it is written; see `TurnWriter`. Not awaited.
 
-        Text is on disk at most `flush` seconds after it was written (a quarter of a second unless the store says
-        otherwise). With `flush="end"`, nothing is stored before the end, and then as one row.
+        - `flush`: the longest time in seconds until written text is on disk; by default that of the store (0.25). With
+          `"end"`, the turn is stored only at the end, as one row.
+        - `fields`: the options of `append`; see `StreamOptions`.
         """
         return TurnWriter(
             self._services.streams,
@@ -146,25 +151,35 @@ class Conversation:
         discard_after: bool = False,
         **fields: Unpack[TurnOptions],
     ) -> Turn:
-        """Open a pending turn. It must be written to or renewed before its lease ends."""
+        """Open a pending turn, to write it in pieces with `append_chunk`. The arguments are those of `append`.
+
+        Write to the turn or call `append_renew` before its lease ends (30 seconds by default); otherwise it is aborted.
+        `stream` does all of this for you.
+        """
         return await self._services.streams.open(
             role, expected_seq=expected_seq, replaces=replaces, discard_after=discard_after, **fields
         )
 
     async def append_chunk(self, turn: Turn | str, n: int, text: str) -> int:
-        """Store piece number `n` (0, 1, 2, …) and return the number of the next. Repeating a number changes nothing."""
+        """Store piece number `n` (0, 1, 2, …) of a pending turn, and return the next number.
+
+        A number that is stored already is ignored, so a call can be repeated.
+        """
         return await self._services.streams.append_chunk(turn, n, text)
 
     async def append_commit(self, turn: Turn | str, **final: Unpack[SealOptions]) -> Turn:
-        """Seal a pending turn as complete. `final` is what `TurnWriter.finish` takes: tokens, model and so on."""
+        """Seal a pending turn as complete.
+
+        - `final`: the fields that become known only at the end; see `SealOptions`.
+        """
         return await self._services.streams.append_commit(turn, final)
 
     async def append_abort(self, turn: Turn | str) -> Turn:
-        """Seal a pending turn as aborted: out of the active view, its text kept for the record."""
+        """Seal a pending turn as aborted. It leaves the active view, and its text is kept."""
         return await self._services.streams.append_abort(turn)
 
     async def append_renew(self, turn: Turn | str) -> None:
-        """Renew the lease of a pending turn without writing to it."""
+        """Renew the lease of a pending turn without a new piece of text."""
         await self._services.streams.renew(turn)
 
     # ---- reading
@@ -215,14 +230,18 @@ class Conversation:
         where: Where | None = None,
         include_summaries: bool = False,
     ) -> Sequence[Turn | Summary]:
-        """Return the latest turns of the active view, oldest first; with `after`, the turns that follow it; with both
-        cursors, the latest turns between them.
+        """Return the latest turns of the active view, the oldest first.
 
-        Cursors are turns or their ids. `since` is inclusive, `until` is not. An empty list of participants or roles
-        matches nothing. With `include_superseded`, return everything that was ever said, in order of arrival. With
-        `include_summaries`, the summaries of what came before the first turn stand first, and each other one before the
-        first turn of the span that it covers; only the widest summaries are included. `where` filters by metadata,
-        actor, role and time: `where={"metadata": {"topic": "billing", "priority": {"gte": 3}}}`; see `Where`.
+        - `limit`: the most turns to return, at most 100,000.
+        - `before`: only turns before this one; a turn or its id.
+        - `after`: only turns after this one. Without `before`, the first of them are returned, not the latest.
+        - `since`, `until`: only turns from this moment on, and before this one.
+        - `include_superseded`: also turns that are not in the active view, in the order in which they were stored.
+        - `participants`, `roles`: only turns of these actors, or with these roles. An empty list matches nothing.
+        - `where`: conditions on metadata, actor, role and time; see `Where`. An example:
+          `where={"metadata": {"topic": "billing", "priority": {"gte": 3}}}`.
+        - `include_summaries`: also the widest summaries. Those of turns before the first returned turn come first; each
+          other one comes before the first turn that it covers. Cannot be combined with `include_superseded`.
         """
         return await self._services.thread.history(
             limit,
@@ -238,22 +257,23 @@ class Conversation:
         )
 
     async def turn(self, turn: Turn | str) -> Turn:
-        """Return one turn, as it is now: in the view or superseded, complete, pending or aborted."""
+        """Return one turn in its current state, even if it is superseded, pending or aborted."""
         return await self._services.thread.turn(turn)
 
     async def search(self, text: str, limit: int = 10, *, where: Where | None = None) -> Results[TurnMatch]:
-        """Return the turns of the active view that contain words of `text`; those that contain the most come first.
+        """Return the turns of the active view that contain words of `text`; those with the most of them come first.
 
-        `where` filters by metadata, actor, role and time; see `Where`.
+        - `limit`: the most turns to return.
+        - `where`: conditions on metadata, actor, role and time; see `Where`.
         """
         return await self._services.thread.search(text, limit, where)
 
     async def branches(self, turn: Turn | str | None = None) -> list[Branch]:
-        """Return the versions at one turn's place; without a turn, of every place where one is out of the view."""
+        """Return the versions at the place of this turn; without a turn, all places that have an inactive version."""
         return await self._services.thread.branches(turn)
 
     async def switch(self, turn: Turn | str) -> None:
-        """Make the active view lead through `turn`, and through what followed it when it was last active."""
+        """Change the active view to the branch with `turn` and the turns that followed it when it was last active."""
         await self._services.thread.switch(turn)
         await self._services.memory.learn_again()
 
@@ -263,9 +283,10 @@ class Conversation:
     async def update(
         self, *, expected_updated: Moment | None = None, **fields: Unpack[ConversationOptions]
     ) -> ConversationInfo:
-        """Change title, workspace, agent, model, participants, metadata, settings or ttl.
+        """Change the given fields of the conversation, and return its details.
 
-        With `expected_updated` (from the info that was read), raise `UpdateConflict` if anything changed since.
+        - `expected_updated`: `info.updated` as you read it. If the conversation has changed since, `UpdateConflict` is
+          raised.
         """
         info = await update_details(self._handle, fields, expected_updated, self._services.redaction.redactor)
         if "person" in (fields.get("settings") or {}):
@@ -279,15 +300,15 @@ class Conversation:
     # ---- deletion
 
     async def forget(self, turn: Turn | str | WholeConversation = EVERYTHING) -> None:
-        """Delete a turn for good; without an argument, the whole conversation.
+        """Permanently delete a turn; without an argument, the whole conversation.
 
-        When this returns, the text is in no row, index or file. `ScrubPending` means that it is deleted, but that
-        another process's reader keeps old bytes in the WAL for a moment longer.
+        When this method returns, the text is in no row, index or file. If `ScrubPending` is raised, the text is
+        deleted, but old bytes remain in the WAL until another process finishes reading.
         """
         await self._services.forgetter.forget(turn)
 
     async def reset(self) -> None:
-        """Forget every turn and keep the conversation. Sequence numbers continue where they were."""
+        """Permanently delete every turn, and keep the conversation. Sequence numbers continue."""
         await self._services.forgetter.reset()
 
     # ---- attachments
@@ -295,32 +316,42 @@ class Conversation:
     async def attach(
         self, data: bytes | Path | str, *, filename: str | None = None, media_type: str | None = None
     ) -> Attachment:
-        """Store a file: bytes, a path, or a `data:` URL.
+        """Store a file and return it as an attachment.
 
-        Give the result to `append(attachments=[…])`, or name its id in the content. A file that is not attached to a
-        turn within a day is swept.
+        Pass the result to `append(attachments=[…])`, or put its id into a part of the content. A sweep deletes a file
+        that is not attached to a turn within a day.
+
+        - `data`: the bytes, a path, or a `data:` URL.
+        - `filename`, `media_type`: by default, from the path, the URL or the bytes.
         """
         return await self._services.uploads.attach(data, filename, media_type)
 
     async def open_upload(
         self, filename: str, *, media_type: str | None = None, seconds: int = UPLOAD_SECONDS
     ) -> Upload:
-        """Prepare a place for a file that another program uploads, such as a browser into a bucket. See `Upload`."""
+        """Prepare an upload of a file by another program, such as from a browser to a bucket. See `Upload`.
+
+        - `seconds`: how long the upload may take.
+        """
         return await self._services.uploads.open_upload(filename, media_type, seconds)
 
     async def put_upload(self, upload: Upload, data: bytes) -> None:
-        """Store the bytes of an upload, for storage that has no upload URLs."""
+        """Store the bytes of an upload through this process, if the storage has no upload URLs."""
         await self._services.uploads.put_upload(upload, data)
 
     async def complete_upload(self, upload: Upload) -> Attachment:
-        """Check what was uploaded and store it as an attachment. Safe to repeat.
+        """Check the uploaded file and store it as an attachment. The call can be repeated.
 
-        The checked bytes are stored in another place, so that nobody can change them with the upload URL.
+        The checked bytes are copied to another place, so that the upload URL cannot change them.
         """
         return await self._services.uploads.complete_upload(upload)
 
     async def attachments(self, limit: int = 50, *, before: Attachment | str | None = None) -> Results[Attachment]:
-        """Return the newest files of this conversation, including those that no turn has taken yet."""
+        """Return the files of this conversation, the newest first, including those that are not attached to a turn yet.
+
+        - `limit`: the most files to return.
+        - `before`: only files older than this one.
+        """
         return await self._services.attachments.newest(limit, before)
 
     async def attachment(self, attachment: Attachment | str) -> Attachment:
@@ -328,17 +359,18 @@ class Conversation:
         return await self._services.attachments.get(attachment)
 
     async def read_attachment(self, attachment: Attachment | str) -> bytes:
-        """Return the bytes of a stored file; they are checked against their hash."""
+        """Return the bytes of a stored file, after a check of their hash."""
         return await self._services.attachments.read(attachment)
 
     async def read_attachment_range(self, attachment: Attachment | str, start: int, end: int) -> bytes:
-        """Return bytes `start` up to `end` of a stored file. A part is not checked against the hash."""
+        """Return the bytes from `start` up to, not including, `end` of a stored file. The hash is not checked."""
         return await self._services.attachments.read_range(attachment, start, end)
 
     async def attachment_text(self, attachment: Attachment | str) -> FileText:
         """Return the text of a PDF, an office document or a text file.
 
-        The worker extracts it once a turn has taken the file; if it has not done so yet, it is extracted now.
+        The worker extracts the text after the file is attached to a turn. If that has not happened yet, this method
+        extracts it.
         """
         return await self._services.attachments.text(attachment)
 
@@ -350,9 +382,9 @@ class Conversation:
 
     @describe_options(GenerateOptions, SharedContextOptions)
     async def generate(self, message: ContentInput | None = None, **options: Unpack[GenerateOptions]) -> Turn:
-        """Answer: store the message, build the context, ask the model, store the reply, run its tools.
+        """Store the message, build the context, call the model, run its tools, and store and return the answer.
 
-        Without a message it answers the thread as it is. Options:
+        Without a message, the model answers the conversation as it is. Options:
         """
         async with aclosing(self.generate_stream(message, **options)) as events:
             async for event in events:
@@ -363,27 +395,36 @@ class Conversation:
     def generate_stream(
         self, message: ContentInput | None = None, **options: Unpack[GenerateOptions]
     ) -> AsyncGenerator[GenerateEvent]:
-        """Run `generate` and yield what happens: MessageStored, TextDelta, ReasoningDelta, ToolsPlanned, ToolDone,
-        Answered; with `all_events` also Prompted and TurnOpened.
+        """Do the same as `generate`, and yield its events while it runs.
 
-        Leaving the loop early, or `stop()` from elsewhere, keeps what came, with the finish reason "stopped".
+        The events are `MessageStored`, `TextDelta`, `ReasoningDelta`, `ToolsPlanned`, `ToolDone` and `Answered`. With
+        `all_events`, they also include `Prompted`, `TurnOpened` and finished blocks of reasoning.
+
+        If you leave the loop early or call `stop()`, the text so far is kept, with the finish reason "stopped".
         """
         return self._services.answers.stream(self, message, options)
 
     async def stop(self) -> int:
-        """Stop the answers that this process is making here, and return how many there were."""
+        """Stop the answers that this process is generating in this conversation, and return their number."""
         return await self._services.answers.stop()
 
     async def ask_to_stop(self, turn: Turn | str | None = None) -> int:
-        """Log a request to stop, for the process that makes an answer here, and return the event's number."""
+        """Request that another process stops its answer in this conversation. Returns the number of the event.
+
+        - `turn`: the turn of the answer to stop; by default, any answer.
+        """
         return await self._services.answers.ask_to_stop(turn)
 
     async def requests(
         self, limit: int = 20, *, turn: Turn | str | None = None, before: Request | str | None = None
     ) -> list[Request]:
-        """Return what was really sent to models, and what came back: the latest requests, oldest first.
+        """Return the recorded calls to models, with the request and the response: the latest ones, the oldest first.
 
-        For the owner, or an admin: a prompt may quote what a participant cannot see elsewhere.
+        Only the owner and admins may call this: a prompt may quote text that a participant cannot see elsewhere.
+
+        - `limit`: the most calls to return.
+        - `turn`: only calls for the answer that was stored as this turn.
+        - `before`: only calls before this one.
         """
         return await self._services.answers.requests(limit, turn, before)
 
@@ -397,12 +438,12 @@ class Conversation:
         question: Turn | str | None = None,
         **options: Unpack[ContextOptions],
     ) -> Context:
-        """Build what the model will see: bounded by the budget, with a reason for every line.
+        """Build a prompt that fits the budget. `Context.explain` returns the reason for each part of it.
 
-        `question` is the stored message to answer: the context ends with it, and contains nothing that came later.
-        Without it, the newest message is answered.
-
-        Options:
+        - `token_budget`: the most tokens of the context; by default 8,000, unless the policy or a setting has another
+          budget.
+        - `question`: the stored message to answer. The context ends with it, and contains no later turn. By default,
+          the newest message.
         """
         return await self._services.contexts.build_checked(token_budget, question, options)
 
@@ -418,10 +459,15 @@ class Conversation:
         include_facts: bool = True,
         where: Where | None = None,
     ) -> Recall:
-        """Find the turns and facts that fit `query` best. `await` it for a list, or use it in `async for`.
+        """Find the turns and facts that are most relevant to `query`. Await it for a list, or use `async for`.
 
-        `where` filters the turns by metadata, actor, role and time, see `Where`; with conditions other than the time,
-        no facts are returned.
+        - `k`: the most results.
+        - `scope`: search this `conversation`, all conversations of its `owner`, or the whole `tenant`.
+        - `threshold`: only results with at least this relevance, between 0 and 1; by default there is no limit.
+        - `since`, `until`: only turns from this moment on, and before this one.
+        - `include_facts`: whether to return facts as well.
+        - `where`: conditions on the turns: metadata, actor, role and time; see `Where`. With a condition other than the
+          time, no facts are returned.
         """
         return self._services.recall.recall(
             query,
@@ -435,54 +481,63 @@ class Conversation:
         )
 
     async def summaries(self) -> Results[Summary]:
-        """Return every summary, with the span that it covers."""
+        """Return all summaries, each with the span of turns that it covers."""
         return await self._services.memory.summaries()
 
     async def compact(self, *, keep_tokens: int | None = None, policy: CompactionSettings | None = None) -> int:
-        """Summarise what is due now, and return how many summaries of turns were written. Turns stay.
+        """Summarise the turns that are due now, and return how many summaries of turns were written. Turns are kept.
 
-        - `keep_tokens`: summarise more than is due, until this many tokens of turns have no summary.
-        - `policy`: when and how to summarise, for this call; by default `compaction` of the conversation's settings.
+        - `keep_tokens`: summarise more turns than are due, until at most this many tokens of turns have no summary.
+        - `policy`: when and how to summarise in this call; by default, `compaction` of the conversation's settings.
         """
         return await self._services.memory.compact(keep_tokens, policy)
 
     async def summarize(self, *, through: Turn | str | None = None) -> list[Summary]:
-        """Summarise the older half of what no summary covers yet, due or not, and return all summaries.
+        """Summarise the older half of the turns that have no summary, even if it is not due. Returns all summaries.
 
-        With `through`, summarise every turn up to and including this one instead. Tool rounds are not split: one that
-        ends after it stays as it is.
+        - `through`: instead, summarise every turn up to and including this one. A tool round is never split: one that
+          ends after this turn is not summarised.
         """
         return await self._services.memory.summarize(through)
 
     async def working_memory(self) -> WorkingMemory:
-        """Return the notes of this conversation: goals, decisions, instructions and so on."""
+        """Return the notes of this conversation (its working memory): goals, decisions, instructions and so on."""
         return await self._services.memory.notes()
 
     async def remember(self, list_name: str, text: str, *, by: str | None = None) -> WorkingMemory:
-        """Add a note to a list of working memory: goals, decisions, instructions and so on."""
+        """Add a note, and return all notes.
+
+        - `list_name`: the list to add it to: `goals`, `decisions` or another list of `WorkingMemory`.
+        - `by`: the author of the note; by default the user.
+        """
         return await self._services.memory.add_note(list_name, text, by)
 
     async def correct(self, list_name: str, index: int, text: str, *, by: str | None = None) -> WorkingMemory:
-        """Replace the text of a note."""
+        """Replace the text of a note, and return all notes.
+
+        - `list_name`, `index`: the list of `WorkingMemory` and the place of the note in it, counted from 0.
+        - `by`: the author of the new text; by default the user.
+        """
         return await self._services.memory.correct_note(list_name, index, text, by)
 
     async def drop_note(self, list_name: str, index: int) -> WorkingMemory:
-        """Remove a note."""
+        """Remove the note at this index (counted from 0) of a list of `WorkingMemory`, and return all notes."""
         return await self._services.memory.drop_note(list_name, index)
 
     async def facts(self, *, include_invalidated: bool = False, as_of: Moment | None = None) -> Results[Fact]:
-        """Return the known facts, with where each was said and since when it is valid.
+        """Return the known facts, each with its source turn and the time from which it is valid.
 
-        - `include_invalidated`: also those that a later fact replaced.
-        - `as_of`: those that were believed at that time.
+        - `include_invalidated`: also facts that a later fact replaced.
+        - `as_of`: the facts that were current at this moment.
         """
         return await self._services.memory.facts(include_invalidated, as_of)
 
     async def extract_facts(self, *, through: Turn | str | None = None) -> list[Fact]:
-        """Extract facts from the turns that no summary covers yet, and return the new ones.
+        """Extract facts from the turns that have no summary yet, and return the new facts.
 
-        `through` is the last turn to read; by default the last of the thread.
-        When the extractor fails, the rules alone are used, and `working_memory().extractor_failure` says why.
+        If the extractor fails, only the rules extract facts, and `working_memory().extractor_failure` has the reason.
+
+        - `through`: the last turn to read; by default the last turn of the conversation.
         """
         return await self._services.memory.extract_facts(through)
 
@@ -495,24 +550,25 @@ class Conversation:
         valid_from: Moment | None = None,
         valid_to: Moment | None = None,
     ) -> Fact:
-        """Put a corrected fact, with `text` as its object, in the place of one. No extractor changes it later.
+        """Replace a fact by a corrected one with `text` as its object. Extraction never changes a corrected fact.
 
-        - `by`: who corrects it; by default the user.
-        - `valid_from`, `valid_to`: when it held; by default from when the other was said to hold.
+        - `by`: the author of the correction; by default the user.
+        - `valid_from`, `valid_to`: the time in which the fact is true; by default from the start of the old fact,
+          without an end.
         """
         return await self._services.memory.correct_fact(fact, text, by, valid_from, valid_to)
 
     async def forget_fact(self, fact: Fact | str) -> bool:
-        """Delete a fact for good. Returns False when there is none."""
+        """Permanently delete a fact. Returns False if it does not exist."""
         return await self._services.forgetter.forget_fact(fact)
 
     # ---- the log
 
     def subscribe(self, after: int = 0) -> AsyncGenerator[Event]:
-        """Yield every event with a number above `after`, from the log and then live, without gaps or repetitions.
+        """Yield every event with a number above `after`: first from the log, then live, without gaps or repetitions.
 
-        Ends after the event that deletes the conversation. Raises `StoreClosed` when the store is closed. A slow reader
-        delays nobody.
+        The iteration ends after the event that deletes the conversation. It raises `StoreClosed` when the store is
+        closed. A slow reader does not delay writers or other readers.
         """
         return self._services.log.subscribe(after)
 
@@ -527,19 +583,26 @@ class Conversation:
         since: Moment | None = None,
         until: Moment | None = None,
     ) -> list[Event]:
-        """Return who did what, and when: the events of the log, in order, narrowed by the arguments."""
+        """Return the events of the log in order: who did what, and when.
+
+        - `after`: only events with a number above this one.
+        - `limit`: the most events to return, at most 100,000.
+        - `kinds`, `actors`: only events of these kinds (see `Event`), or by these actors.
+        - `turn`: only events about this turn.
+        - `since`, `until`: only events from this moment on, and before this one.
+        """
         self._handle.require(READ)
         query = event_query(after, limit, kinds, actors, turn, since, until)
         return await self._handle.engine.events(self._handle.scope, self.id, query)
 
     async def verify(self, *, archive: Iterable[str] = ()) -> Verified:
-        """Recompute every hash and replay the log. Raises `VerificationFailed` naming the first bad row.
+        """Recompute every hash and replay the log. Raises `VerificationFailed` with the first row that disagrees.
 
-        `archive` are the lines of files that `palaver archive` wrote. Without them a log is checked from its first
-        event that is not archived, and `Verified.archived` counts those before it.
+        - `archive`: the lines of the files that `palaver archive` wrote. Without them, the check starts at the first
+          event that is not archived, and `Verified.archived` counts the events before it.
         """
         return await self._services.log.verify(archive)
 
     def records(self) -> AsyncIterator[Sequence[Record]]:
-        """Yield every stored row, page by page, from one snapshot: what an export is made of."""
+        """Yield every stored row of the conversation, page by page, from one snapshot. Exports use this."""
         return self._services.log.records()

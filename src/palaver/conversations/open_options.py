@@ -38,17 +38,23 @@ SWEEP_EVERY = 30.0  # seconds, in the server and the worker
 
 
 class MemoryOptions(TypedDict, total=False):
-    """Parts of memory that can be replaced.
+    """How summaries, notes, facts and the memory of persons are made.
 
-    - `summarizer`: writes summaries, in place of the model and the rules.
-    - `extractor`: proposes facts and notes, as JSON, in place of the model and the rules.
-    - `extractor_model`: the model that proposes them; by default the conversation's own. `none`: rules alone.
-    - `redactor`: finds secrets and personal data, in place of the rules.
-    - `token_counter`: counts tokens; by default the o200k table.
-    - `model_calls_per_day`: how many calls of models background work may make per conversation (20): summaries, titles,
-      notes and facts. After that the rules write. `None`: no limit, and no waiting until a conversation is in use.
-    - `person`: what people say is remembered across conversations: `off`, `read`, `read-write`, or `PersonOptions`.
-    - `subjects`: fields of the memory of subjects by kind, and words that are never remembered; `SubjectShapeOptions`.
+    - `summarizer`: your own summariser. It writes summaries in place of the model; the built-in rules write one only if
+      it fails or may not be called.
+    - `extractor`: your own extractor. It proposes facts and notes, as JSON, in place of the model. The built-in rules
+      run as well, and their results are kept even if it fails.
+    - `extractor_model`: the model that proposes facts and notes, in addition to the rules; by default the
+      conversation's model. `none`: the rules alone.
+    - `redactor`: your own redactor. It finds secrets and personal data in place of the built-in rules.
+    - `token_counter`: the function that counts tokens; by default with the o200k table of OpenAI.
+    - `model_calls_per_day`: the most model calls that background work makes for one conversation per day (UTC), for
+      summaries, titles, notes and facts; 20 by default. After that, the rules write. The rules also write until a
+      conversation is in use: until an answer or a context was requested. `None`: no limit, and no such wait.
+    - `person`: whether persons are remembered across conversations: `off` (the default), `read`, `read-write`, or
+      `PersonOptions`.
+    - `subjects`: for each kind of subject, the names and types of its fields and the words that are never remembered,
+      such as `{"project": {"fields": {"budget": "number"}, "never": ["salary"]}}`.
     """
 
     summarizer: Summarizer | None
@@ -62,18 +68,23 @@ class MemoryOptions(TypedDict, total=False):
 
 
 class FileOptions(TypedDict, total=False):
-    """Where attachments are stored: a `folder` or bucket URL, or `blobs`, a storage of your own."""
+    """Where attachments are stored. Give one of the two.
+
+    - `folder`: a folder, or the URL of a bucket (`s3://bucket/prefix?endpoint=…`). By default, with SQLite, the folder
+      next to the database file: `chat.db-files`. Postgres has no default.
+    - `blobs`: your own storage, an object with the methods of the protocol `Blobs`.
+    """
 
     folder: Path | str | None
     blobs: Blobs | None
 
 
 class StreamTimes(TypedDict, total=False):
-    """Times of streamed turns in seconds.
+    """Times for streamed turns, in seconds: more than 0, less than a day.
 
-    - `lease`: a stream whose writer is silent for this long is aborted, and a background job whose worker is silent
-      for this long is given to another worker (30).
-    - `flush`: text is on disk at most this long after it was written (0.25).
+    - `lease`: after this time without a sign of life from its writer, a stream is aborted. After this time without one
+      from its worker, a background job is given to another worker. 30 by default.
+    - `flush`: the longest time between `write` and the moment when the text is on disk; 0.25 by default.
     """
 
     lease: float
@@ -81,11 +92,13 @@ class StreamTimes(TypedDict, total=False):
 
 
 class BackgroundOptions(TypedDict, total=False):
-    """Work in the background.
+    """Work that this process does in the background.
 
-    - `worker`: `False` leaves memory work to another process, or to `store.settle()`.
-    - `sweep_every`: seconds between two sweeps; `None` for no sweeps.
-    - `retention_minutes`: sweeps also delete turns that are older than this.
+    - `worker`: whether to run background jobs: summaries, notes, facts, vectors, texts of files. `True` by default.
+      With `False`, another process or `store.settle()` runs them.
+    - `sweep_every`: the seconds between two sweeps (see `Store.sweep`), less than a day. `None`, the default: never.
+    - `retention_minutes`: sweeps also delete turns that are older than this. It has no effect without `sweep_every`.
+      `None`, the default: turns are kept.
     """
 
     worker: bool
@@ -94,17 +107,27 @@ class BackgroundOptions(TypedDict, total=False):
 
 
 class DatabaseOptions(TypedDict, total=False):
-    """How the database is reached.
+    """How to connect to the database. SQLite needs none of these options.
 
-    - `migrate_url`: Postgres: create or upgrade the schema first, with this login.
-    - `listen_url`: Postgres behind pgbouncer: where to listen for changes.
-    - `read_url`: Postgres: a replica for reads.
-    - `pool_size`: Postgres: the most connections for calls, of this process; 16. In the URL: `?pool_size=4`.
-    - `connect_timeout`, `command_timeout`: Postgres: seconds to connect (10) and for one call (60); in the URL, too.
-    - `application_name`: Postgres: what `pg_stat_activity` shows for the connections; in the URL, too.
-    - `pool`: Postgres: an `asyncpg.Pool` of the application, which is used and not closed.
-    - `key`: Supabase: the project's API key; by default the environment's SUPABASE_KEY. A Palaver server: a key of it.
-    - `token`: Supabase or a Palaver server: the user's token, or a function that returns it.
+    For Postgres:
+
+    - `migrate_url`: the URL of a login that may change the schema. If it is set, opening the store first creates or
+      upgrades the schema. It is also an option for Supabase.
+    - `listen_url`: a direct URL for LISTEN, if `url` leads through pgbouncer.
+    - `read_url`: the URL of a replica, which reads use.
+    - `pool_size`: the most connections for calls of this process, in addition to one that listens; 16 by default.
+    - `connect_timeout`, `command_timeout`: the longest time to connect (10 by default) and for one call (60), in
+      seconds. The second one also applies to calls of a Palaver server.
+    - `application_name`: the name of the connections in `pg_stat_activity`.
+    - `pool`: an `asyncpg.Pool` of your own, which the store uses and does not close.
+
+    `pool_size`, the timeouts and `application_name` can also be in the query string of `url`: `?pool_size=4`.
+
+    For Supabase and for a Palaver server:
+
+    - `key`: the API key of the Supabase project, or a key of the Palaver server. For Supabase, the default is
+      SUPABASE_KEY, SUPABASE_ANON_KEY or SUPABASE_PUBLISHABLE_KEY of the environment.
+    - `token`: the user's token, or a function that returns it.
     """
 
     migrate_url: str | None
@@ -120,23 +143,34 @@ class DatabaseOptions(TypedDict, total=False):
 
 
 class TelemetryOptions(TypedDict, total=False):
-    """Observation, never with content: OpenTelemetry `spans` (`True` or a tracer provider) and a `meter`."""
+    """Traces and metrics. They never have content.
+
+    - `spans`: `True` for OpenTelemetry spans with the global tracer provider, or a tracer provider of your own.
+    - `meter`: an object that receives counts and durations; a subclass of `palaver.telemetry.Meter`.
+    """
 
     spans: bool | TracerProvider | None
     meter: Meter | None
 
 
 class TestingOptions(TypedDict, total=False):
-    """For tests: a `clock` with `now()`, and `ids`, a function that makes ids."""
+    """Replacements for the clock and the ids, for tests.
+
+    - `clock`: an object with `now()`, such as `palaver.testing.FakeClock`.
+    - `ids`: a function that returns a new id, such as `palaver.testing.CountingIds()`.
+    """
 
     clock: Clock | None
     ids: Ids | None
 
 
 class FlatOptions(MemoryOptions, BackgroundOptions, DatabaseOptions, TestingOptions, total=False):
-    """The options of all groups under their own names, as keywords of `palaver.open`.
+    """The options of all groups as direct keywords of `palaver.open`: `palaver.open(url, sweep_every=600)`.
 
-    `stream_lease` and `stream_flush` are those of `StreamTimes`; `counter` is the old name of `token_counter`.
+    - `stream_lease`, `stream_flush`: `lease` and `flush` of `StreamTimes`.
+    - `blobs`: `blobs` of `FileOptions`.
+    - `meter`: `meter` of `TelemetryOptions`.
+    - `counter`: the old name of `token_counter`.
     """
 
     blobs: Blobs | None

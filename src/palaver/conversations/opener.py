@@ -124,33 +124,37 @@ def open(
     testing: TestingOptions | None = None,
     **options: Unpack[FlatOptions],
 ) -> Opening:
-    """Open a database: `async with palaver.open(…) as store`, or `store = await palaver.open(…)` and `store.aclose()`.
+    """Open a database as a `Store`.
 
-    - `url`: `sqlite:///relative.db`, `sqlite:////absolute.db`, `memory:` (gone when it is closed), `postgresql://…`,
-      `supabase+https://…`, or `https://…`: a Palaver server, with `key=` from `palaver keys create`.
-    - `tenant`, `user`: whose data this store sees. Without a user it is the application, which sees its whole tenant.
-    - `scope`: a `Scope` in place of both, with rights and a visibility.
-    - `model`: the model that answers where neither the call, the conversation, the agent nor the workspace names one.
-    - `models`: your own names for models, such as `fast`; each is a name, a mapping with `model`, `base_url`,
-      `api_key`, `timeout`, `window` and `price`, or an object that is a `ChatModel`.
-    - `agents`: `Agent`s by name; `workspaces`: the model of each workspace, or a mapping with its
-      `model` and `context`.
+    Use `async with palaver.open(…) as store:`, or `store = await palaver.open(…)` and later `await store.aclose()`.
+
+    - `url`: the database; by default the file `palaver.db` in the current folder. One of `sqlite:///relative.db`,
+      `sqlite:////absolute.db`, `memory:` (deleted when the store is closed), `postgresql://…`, `supabase+https://…`, or
+      the `https://…` address of a Palaver server, with a `key=` from `palaver keys create`.
+    - `tenant`, `user`: the tenant and the user whose data the store shows. Without a user, the store acts for the
+      application, with all rights, and sees the whole tenant.
+    - `scope`: a `Scope` in place of `tenant` and `user`, to choose rights and visibility as well.
+    - `model`: the default model, such as `openai:gpt-5`; without it, `offline`, which needs no network. A call, a
+      conversation, an agent or a workspace may name another model.
+    - `models`: your own names for models, such as `fast`. Each value is the name of a model, a mapping with `model`,
+      `base_url`, `api_key`, `timeout`, `window` and `price`, or a `ChatModel` object.
+    - `agents`: agents by name; each is an `Agent`, or a mapping with its fields.
+    - `workspaces`: workspaces by name; each is the name of its model, a `Workspace`, or a mapping with its fields.
     - `generate`: defaults and limits of `generate`, and defaults of contexts (`policy`, `token_budget`, …); see
       `GenerateSettings`.
     - `budgets`: limits of requests, tokens, money, storage and conversations for every tenant, user and API key; see
-      `BudgetOptions`.
-    - `embedder`: `local`, `openai:MODEL`, `none`, an object with `name`, `dimensions` and `embed`, or `auto`: the local
-      one where it is installed.
-    - `memory`: `summarizer`, `extractor`, `redactor`, `token_counter`, `model_calls_per_day`, `person`; see
-      `MemoryOptions`.
+      `BudgetOptions`. None: no limits.
+    - `embedder`: the model that makes vectors for recall by meaning: `local`, `minilm` (the previous local model),
+      `openai:MODEL`, or your own object with `name`, `dimensions` and `embed`. `none`: no vectors. `auto`, the default:
+      `local` if it is installed, otherwise `none`.
+    - `memory`: how summaries, notes, facts and the memory of persons are made; see `MemoryOptions`.
     - `files`: the folder or bucket (`s3://bucket/prefix?endpoint=…`) for attachments, or `FileOptions`.
-    - `streams`: `lease` and `flush` in seconds; see `StreamTimes`.
-    - `background`: `worker`, `sweep_every`, `retention_minutes`; see `BackgroundOptions`.
-    - `database`: `migrate_url`, `listen_url`, `read_url` of Postgres, `key` and `token` of Supabase; see
-      `DatabaseOptions`.
-    - `telemetry`: `True` for OpenTelemetry spans without content, a tracer provider, or `TelemetryOptions`.
-    - `testing`: `clock` and `ids` for tests.
-    - `options`: the options of the groups can also be given flat, as `FlatOptions` names them.
+    - `streams`: the `lease` and `flush` times of streamed turns, in seconds; see `StreamTimes`.
+    - `background`: the work that this process does in the background; see `BackgroundOptions`.
+    - `database`: options of the connection to Postgres, Supabase or a Palaver server; see `DatabaseOptions`.
+    - `telemetry`: `True` for OpenTelemetry spans, a tracer provider, or `TelemetryOptions`. Spans never have content.
+    - `testing`: a `clock` and `ids` for tests; see `TestingOptions`.
+    - `options`: the options of these groups can also be direct keywords, such as `sweep_every=600`; see `FlatOptions`.
     """
     groups = group_options(
         options,

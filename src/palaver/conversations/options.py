@@ -9,15 +9,16 @@ from palaver.memory.settings import ConversationSettings
 
 
 class ConversationOptions(TypedDict, total=False):
-    """Fields of a conversation that can be set.
+    """Fields of a conversation that you can set.
 
-    - `title`: shown in lists; `generate` writes one when there is none.
-    - `workspace`: a group of conversations that scopes can be limited to.
-    - `agent`, `model`: who answers here by default, and with which model.
-    - `participants`: users other than the owner who may read and write here.
-    - `metadata`: data of the application.
-    - `settings`: summaries, retention, redaction and facts; see `ConversationSettings`.
-    - `ttl`: seconds after the last change until the conversation is deleted.
+    - `title`: the title that lists show. If there is none, `generate` writes one.
+    - `workspace`: the name of a group of conversations. A scope can be limited to one workspace.
+    - `agent`: the name of the agent that answers by default.
+    - `model`: the name of the model that answers by default.
+    - `participants`: users other than the owner who may read and write this conversation.
+    - `metadata`: data of your application, as a JSON object.
+    - `settings`: settings for summaries, retention, redaction, facts and more; see `ConversationSettings`.
+    - `ttl`: the time to live: the number of seconds after the last change at which the conversation expires.
     """
 
     title: str | None

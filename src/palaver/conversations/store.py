@@ -1,4 +1,4 @@
-"""An open database, seen by one scope. It hands out conversations."""
+"""An open database, used with one scope. It returns conversations."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from palaver.telemetry import traced
 
 @traced(lambda store: (store._components.generation.telemetry, None))
 class Store:
-    """An open database, seen by one scope. `palaver.open(url)` makes one."""
+    """An open database, used with one scope: a tenant, a user and rights. `palaver.open(url)` returns it."""
 
     def __init__(self, components: Components, scope: Scope, sessions: Sessions | None = None) -> None:
         self.scope = scope
@@ -88,7 +88,7 @@ class Store:
         return f"<Store tenant={self.scope.tenant!r} user={self.scope.user!r}>"
 
     async def aclose(self) -> None:
-        """Close the database, for every scope that shares it. Later calls raise `StoreClosed`."""
+        """Close the database for this store and all stores made from it. Later calls raise `StoreClosed`."""
         await self._components.lifetime.close()
 
     async def __aenter__(self) -> Self:
@@ -100,17 +100,17 @@ class Store:
         await self.aclose()
 
     def scoped(self, scope: Scope) -> Store:
-        """Return a store of the same database for another scope."""
+        """Return a store for another scope on the same database. On Supabase, use `signed_in`."""
         engine = self._components.engine
         if isinstance(engine, TokenEngine) and not engine.is_service:
             raise InvalidInput("scope", "on Supabase the token decides who the caller is: use store.signed_in(token)")
         return Store(self._components, clean_scope(scope), self._sessions)
 
     async def signed_in(self, token: Token) -> Store:
-        """Return a store of the same Supabase project for the user whose token this is.
+        """Return a store for the user of this token, in the same Supabase project.
 
-        The token is sent with each request of that user and nowhere else. A function in its place is called before
-        each request, for sessions that are renewed.
+        The token is sent only with the requests of the returned store. For sessions that are renewed, pass a function
+        that returns the current token; it is called before each request.
         """
         engine = self._components.engine
         if not isinstance(engine, TokenEngine):
@@ -128,20 +128,26 @@ class Store:
     async def conversation(
         self, key: str | None = None, *, owner: str | None = None, **fields: Unpack[ConversationOptions]
     ) -> Conversation:
-        """Return the conversation with the application's own name `key`, and create it if there is none; without a
-        key, create a new one.
+        """Return the conversation with this key, and create it if it does not exist. Without a key, create a new one.
 
-        `owner` is another user's name, for an admin. The other options are used when it is created. Of a conversation
-        that exists, `settings` must be as they are stored: otherwise `SettingsConflict`, and `update` changes them.
+        The key is a name that your application chooses, such as `support/42`. The options other than `owner` apply only
+        if the conversation is created. If it exists and one of the given `settings` has another value there,
+        `SettingsConflict` is raised; use `Conversation.update` to change settings.
+
+        - `owner`: the user who owns the conversation; by default the user of the store. Another user's name needs the
+          right `admin`.
         """
         return self._open(await self._directory.open(key, owner, fields))
 
     async def find(self, key: str, *, owner: str | None = None) -> Conversation:
-        """Return the conversation with the application's own name `key`. Unlike `conversation`, never create one."""
+        """Return the conversation with this key. Raises `ConversationNotFound` if it does not exist.
+
+        - `owner`: the user who owns the conversation, as for `conversation`.
+        """
         return self._open(await self._directory.find(key, owner))
 
     async def get(self, id: str) -> Conversation:
-        """Return the conversation with this id."""
+        """Return the conversation with this id. To look up a key, use `find`."""
         return self._open(await self._directory.get(id))
 
     def _open(self, info: ConversationInfo) -> Conversation:
@@ -158,28 +164,33 @@ class Store:
         cursor: str | None = None,
         where: ConversationWhere | None = None,
     ) -> Page:
-        """Return the conversations that this scope may see, most recently used first. `page.cursor` leads to the next
-        page. `kind` is `talk`, `state` or `items` (see `ConversationSettings`), or None for all. `where` filters by the
-        conversation's metadata, owner or participants, and last change; see `ConversationWhere`."""
+        """Return a page of the conversations that this scope may see, the most recently changed first.
+
+        - `owner`, `workspace`, `agent`: only conversations with this owner, workspace or agent.
+        - `kind`: only `talk`, `state` or `items` (see `ConversationSettings`); None for all kinds.
+        - `limit`: the most conversations on the page.
+        - `cursor`: `page.cursor` of the page before, to get the next one.
+        - `where`: conditions on metadata, owner or participants, and last change; see `ConversationWhere`.
+        """
         return await self._directory.page(
             owner=owner, workspace=workspace, agent=agent, kind=kind, limit=limit, cursor=cursor, where=where
         )
 
     async def search(self, text: str, *, limit: int = 20, where: Where | None = None) -> Results[ConversationMatch]:
-        """Return the conversations with these words in their title or text. The last word may be a prefix.
+        """Return the conversations that contain these words in their title or text. The last word may be a prefix.
 
-        With `where`, only turns that meet its conditions are searched (see `Where`), and no titles.
+        With `where`, the search covers only turns that meet the conditions (see `Where`), and no titles.
         """
         return await self._directory.search(text, limit=limit, where=where)
 
     # ---- subjects
 
     def person(self, id: str) -> Subject:
-        """Return the memory of a person: what holds across all conversations of that person. Not awaited."""
+        """Return the memory of a person, which all conversations of that person share. Not awaited."""
         return Subject(self._components, self.scope, PERSON, id)
 
     def subject(self, kind: str, id: str) -> Subject:
-        """Return the memory of anything else: a project, a team, an agent, a product. Not awaited."""
+        """Return the memory of a subject of any other kind, such as a project, a team or a product. Not awaited."""
         return Subject(self._components, self.scope, kind, id)
 
     # ---- answers
@@ -190,7 +201,7 @@ class Store:
         message: ContentInput | None = None,
         **options: Unpack[GenerateOptions],
     ) -> Turn:
-        """Run `Conversation.generate` in a conversation given by its id or its key; a new key creates one."""
+        """Call `Conversation.generate` on the conversation with this id or key. A new key creates one."""
         return await (await self._get_or_create(conversation)).generate(message, **options)
 
     async def generate_stream(
@@ -199,7 +210,7 @@ class Store:
         message: ContentInput | None = None,
         **options: Unpack[GenerateOptions],
     ) -> AsyncGenerator[GenerateEvent]:
-        """Run `Conversation.generate_stream` in a conversation given by its id or its key; a new key creates one."""
+        """Call `Conversation.generate_stream` on the conversation with this id or key. A new key creates one."""
         talk = await self._get_or_create(conversation)
         async with aclosing(talk.generate_stream(message, **options)) as events:
             async for event in events:
@@ -213,7 +224,7 @@ class Store:
         turn: Turn | str | None = None,
         before: Request | str | None = None,
     ) -> list[Request]:
-        """Return what was really sent to models in a conversation. See `Conversation.requests`."""
+        """Return the recorded model calls of the conversation with this id or key. See `Conversation.requests`."""
         if not isinstance(conversation, Conversation):
             conversation = self._open(await self._directory.get_or_find(conversation))
         return await conversation.requests(limit, turn=turn, before=before)
@@ -242,7 +253,10 @@ class Store:
         since: Moment | None = None,
         until: Moment | None = None,
     ) -> list[Event]:
-        """Return the log of a conversation, even after it was deleted: then the tombstone is its last event."""
+        """Return the log of the conversation with this id. The log of a deleted one ends with its tombstone.
+
+        The arguments are those of `Conversation.audit`.
+        """
         require_right(self.scope, READ)
         query = event_query(after, limit, kinds, actors, turn, since, until)
         return await self._components.engine.events(self.scope, clean_name("conversation", conversation), query)
@@ -250,7 +264,7 @@ class Store:
     async def usage(
         self, *, since: Moment | None = None, until: Moment | None = None, limit: int = 10_000
     ) -> list[UsageLine]:
-        """Return tokens by day (UTC), owner and model, as providers reported them; newest day first."""
+        """Return the token usage by day (UTC), owner and model, as reported by the providers; the newest day first."""
         require_right(self.scope, READ)
         return await self._components.engine.usage(
             self.scope,
@@ -260,9 +274,9 @@ class Store:
         )
 
     async def budgets(self, *, user: str | None = None, key: str | None = None) -> list[BudgetLine]:
-        """Return the limits of the budgets that hold for this scope, and how much of each is used.
+        """Return the limits of the budgets that apply to this scope, and how much of each is used.
 
-        - `user`, `key`: the budgets of another user, or of an API key by its id. Needs the right `admin`.
+        - `user`, `key`: another user's name, or the id of an API key, to see those budgets. Needs the right `admin`.
         """
         require_right(self.scope, READ)
         if user not in (None, self.scope.user) or key not in (None, self.scope.key):
@@ -272,12 +286,14 @@ class Store:
         return await self._components.budgets.lines(payer)
 
     async def set_budget(self, kind: BudgetKind, name: str | None = None, **limits: Unpack[BudgetLimits]) -> None:
-        """Set the budget of one user or API key, or of the tenant, in place of the default. Needs the right `admin`.
+        """Set the budget of a user, an API key or the tenant, in place of the default. Needs the right `admin`.
 
-        Without limits the default holds again. The tenant's own budget is set by the application, not by a user or a
-        key. Other processes use the new limits within five seconds.
+        Only the application, a store without a user and a key, can set the tenant's budget. Other processes apply the
+        new limits within five seconds.
 
-        - `kind`: `tenant`, `user` or `key`; `name`: the user's name, or the id of the key.
+        - `kind`: `tenant`, `user` or `key`.
+        - `name`: the user's name, or the id of the key; None for the tenant.
+        - `limits`: the limits; see `BudgetLimits`. Without any, the default applies again.
         """
         require_right(self.scope, ADMIN)
         whose, called = clean_subject(kind, name)
@@ -290,46 +306,55 @@ class Store:
     # ---- maintenance
 
     async def expire(self) -> list[str]:
-        """Delete the conversations whose time to live is over, and return their ids."""
+        """Delete the conversations whose time to live (`ttl`) is over, and return their ids."""
         return await self._maintenance.expire()
 
     async def sweep(self, *, retention_minutes: float | None = None) -> Swept:
-        """Delete what has outlived its time: expired conversations, streams without a writer, files that no turn has
-        taken for a day and, if `retention_minutes` is given, every older turn. Safe to run in several places at once.
+        """Delete expired data, and return counts of what was removed. Several processes may sweep at the same time.
+
+        A sweep deletes expired conversations and files that were not attached to a turn within a day. It aborts streams
+        without a writer, and continues interrupted erasures.
+
+        - `retention_minutes`: also forget every turn that is older than this.
         """
         return await self._maintenance.sweep(retention_minutes)
 
     async def erase_user(self, user: str, *, audit_key: bytes | None = None) -> ErasureReceipt:
-        """Erase a person for good, and return a receipt that lists what was erased. Needs the right `admin`.
+        """Permanently erase a user's data, and return a receipt that lists what was erased. Needs the right `admin`.
 
-        Deletes the conversations that the user owns, forgets the user's turns elsewhere, and removes files, notes, API
-        keys, the place among participants, and the name in titles, metadata and logs. The words of others
-        about the person stay. Safe to repeat; after a crash, the same call or a sweep continues it.
+        This deletes the conversations that the user owns, and forgets the user's turns in other conversations. It also
+        removes the user's files, notes and API keys, removes the user from participants, and removes the name from
+        titles, metadata and logs. Text that others wrote about the person stays. The call can be repeated. After a
+        crash, the same call or a sweep completes it.
 
-        - `audit_key`: the key that signs the receipt, as for seals.
+        - `audit_key`: the key that signs the receipt, as for the seals of the log.
         """
         return await self._eraser.erase_user(user, audit_key)
 
     async def check_erasure(self, receipt: ErasureReceipt, *, audit_key: bytes | None = None) -> None:
-        """Raise `VerificationFailed` if a receipt was changed, or if anything that it lists is there again.
+        """Raise `VerificationFailed` if a receipt was changed, or if anything that it lists is stored again.
 
         - `audit_key`: also check that the receipt was signed with this key.
         """
         await self._eraser.check(receipt, audit_key)
 
     async def settle(self) -> None:
-        """Wait until all background work is done."""
+        """Run the waiting background jobs of the tenant, and return when all are done."""
         await self._maintenance.settle()
 
     async def stats(self) -> Stats:
-        """Return counts of what this scope may see, and figures about the storage."""
+        """Return counts of the data that this scope may see, and sizes of the storage."""
         require_right(self.scope, READ)
         return await self._components.engine.stats(self.scope)
 
     async def restore(self, records: Sequence[Record], files: Mapping[str, bytes]) -> Conversation | None:
-        """Import an exported conversation, exactly as it was. Returns None when it is stored already.
+        """Import an exported conversation unchanged, and return it; None if it is stored already. Needs `admin`.
 
-        Persons who were erased here are erased from it; the conversation of such a person raises `ConversationGone`.
+        Data of persons who were erased in this store is left out. If such a person owns the conversation,
+        `ConversationGone` is raised.
+
+        - `records`: the rows that `Conversation.records` yielded.
+        - `files`: the bytes of each attachment, by its id.
         """
         require_right(self.scope, WRITE, ADMIN)
         records = [_with_own_path(record, records[0].row["id"]) for record in records]

@@ -59,10 +59,10 @@ LEARN_PAGE = 100  # conversations
 
 
 class Subject:
-    """The memory of one subject. `store.person("ada")` and `store.subject("project", "apollo")` return it.
+    """The memory of one subject. Get it from `store.person("ada")` or `store.subject("project", "apollo")`.
 
-    The memory of a person is for that person, for the application and for admins. That of any other subject is for the
-    application and admins, and for those whom `share` names.
+    The memory of a person is open to that person, to the application and to admins. The memory of any other subject is
+    open to the application, to admins, and to the users that `share` names.
     """
 
     def __init__(self, components: Components, scope: Scope, kind: str, id: str) -> None:
@@ -86,12 +86,14 @@ class Subject:
         status: ItemStatus | None = "approved",
         limit: int = MAX_ITEMS,
     ) -> list[MemoryItem]:
-        """Return what is remembered, newest first.
+        """Return the items of the memory, the newest first.
 
-        - `kind`: only `fact`, `preference`, `instruction`, `goal`, or a field that the application named.
-        - `as_of`: what was believed at that time.
-        - `include_ended`: also what no longer holds.
-        - `status`: `approved`, `proposed`, or None for both.
+        - `kind`: only items of this kind: `fact`, `preference`, `instruction`, `goal`, or a field that the application
+          defines.
+        - `as_of`: the items that were part of the memory at this moment.
+        - `include_ended`: also items that are no longer true or were replaced.
+        - `status`: `approved` (the default), `proposed`, or None for both.
+        - `limit`: the most items to return.
         """
         at = None if as_of is None else moment(clean_moment("as_of", as_of))
         query = ItemQuery(
@@ -104,11 +106,14 @@ class Subject:
         return found if at is None else believed_at(found, at)
 
     async def proposals(self) -> list[MemoryItem]:
-        """Return what was found in places that are not trusted, and waits for `approve` or `drop`."""
+        """Return the proposed items: they come from sources that are not trusted, and need `approve` or `drop`."""
         return await self.facts(status="proposed")
 
     async def fact_history(self, item: MemoryItem | str | None = None) -> list[MemoryItem]:
-        """Return everything that was ever remembered and not dropped, oldest first; of one item, its versions."""
+        """Return all items, the oldest first, including those that ended but not those that were dropped.
+
+        - `item`: return only the versions of this item.
+        """
         found = await self._read(ItemQuery(status=None, include_ended=True))
         if item is None:
             return found[::-1]
@@ -118,7 +123,11 @@ class Subject:
         return versions
 
     async def profile(self, *, token_budget: int = PROFILE_TOKENS, as_of: Moment | None = None) -> str:
-        """Return a text of at most `token_budget` tokens: wishes, facts, preferences and open goals, with sources."""
+        """Return the memory as a text: instructions, facts, preferences and open goals, with their sources.
+
+        - `token_budget`: the most tokens of the text.
+        - `as_of`: the memory as it was at this moment.
+        """
         budget = clean_limit("token_budget", token_budget, 1_000_000)
         if as_of is not None:
             found = await self.facts(as_of=as_of)
@@ -145,8 +154,10 @@ class Subject:
         return _text_of(chosen)
 
     async def recall(self, query: str, *, k: int = 10) -> list[RecallHit]:
-        """Return what fits a question best: items of this memory and, of a person, turns of all conversations that the
-        person may see."""
+        """Return the items of this memory that are most relevant to `query`, at most `k`.
+
+        For a person, the results also include turns of all conversations that the person may see.
+        """
         await self._require_reader()
         text, most = clean_text("query", query), clean_limit("k", k, 1_000)
         hits = await self._item_hits(text, most)
@@ -185,12 +196,13 @@ class Subject:
         valid_from: Moment | None = None,
         valid_to: Moment | None = None,
     ) -> MemoryItem:
-        """Remember something that a person or the application says. No extractor changes it.
+        """Add an item to the memory. Extraction never changes it.
 
         - `text`: a plain statement ("I live in Rome"), or the object of a fact that has a `predicate`.
-        - `kind`: `fact`, `preference`, `instruction`, `goal`, or a field that the application named.
-        - `predicate`, `about`: a fact in parts: `about` (by default the subject itself), `predicate`, `text`.
-        - `valid_from`, `valid_to`: when it holds.
+        - `kind`: `fact` (the default), `preference`, `instruction`, `goal`, or a field that the application defines.
+        - `predicate`, `about`: to give a fact in three parts: `about` (by default the subject itself), `predicate` and
+          `text`.
+        - `valid_from`, `valid_to`: the time in which the statement is true; by default from now on.
         """
         author = await self._require_writer()
         shape = self._components.worker.shapes.get(self.kind, SubjectShape())
@@ -213,7 +225,11 @@ class Subject:
         valid_from: Moment | None = None,
         valid_to: Moment | None = None,
     ) -> MemoryItem:
-        """Put a corrected statement in the place of an item. It wins over what any extractor finds later."""
+        """Replace an item by a corrected statement, and return the new item. Later extraction does not override it.
+
+        - `valid_from`, `valid_to`: the time in which it is true; by default from the start of the old item, without an
+          end.
+        """
         author = await self._require_writer()
         wanted, words = _item_id(item), _clean_object(text)
 
@@ -239,7 +255,7 @@ class Subject:
         return await self._stored(next(iter(changes.new)))
 
     async def approve(self, item: MemoryItem | str) -> MemoryItem:
-        """Approve a proposed item: from now on it may be in prompts."""
+        """Approve a proposed item, so that prompts may contain it."""
         await self._require_writer()
         wanted = _item_id(item)
 
@@ -256,7 +272,7 @@ class Subject:
         return found
 
     async def drop(self, item: MemoryItem | str) -> None:
-        """Delete an item for good. The items that it had replaced hold again."""
+        """Permanently delete an item. The items that it replaced become current again."""
         await self._require_writer()
         info = await self._memory.find()
         engine = self._components.engine
@@ -267,16 +283,16 @@ class Subject:
         await engine.scrub()
 
     async def forget(self) -> None:
-        """Delete everything that is remembered of the subject, for good. Its conversations stay."""
+        """Permanently delete the memory of the subject. Conversations are not deleted."""
         await self._require_writer()
         talk = await self._log()
         if talk is not None:
             await talk.forget()
 
     async def learn(self) -> int:
-        """Read the conversations that the person owns again, in the background. Returns how many there are.
+        """Read all conversations that the person owns again, in the background, and return their number.
 
-        For conversations from before persons were remembered. Items that were dropped may be found again.
+        Use it for conversations that are older than the memory of persons. Items that were dropped may be found again.
         """
         await self._require_writer()
         engine, scope, found, before = self._components.engine, self._memory.writing, 0, None
@@ -293,7 +309,7 @@ class Subject:
     # ---- who may use it
 
     async def share(self, *, readers: Iterable[str] = (), writers: Iterable[str] = ()) -> None:
-        """Say which users may read the memory of a subject, and which of them may change it. Not for persons."""
+        """Set the users who may read the memory of a subject, and those who may change it. Not for persons."""
         if self._scope.user is not None:
             require_right(self._scope, ADMIN)
         if self.kind == PERSON:
@@ -302,25 +318,25 @@ class Subject:
         await self._memory.set_metadata(lists)
 
     async def consent(self, agreed: bool) -> None:
-        """Note whether the person agrees to being remembered. It matters where the store requires consent."""
+        """Record whether the person agrees to being remembered, for stores with `consent="required"`."""
         await self._require_writer()
         await self._memory.set_metadata({"consent": bool(agreed)})
 
     # ---- proof
 
     async def export(self) -> dict[str, Any]:
-        """Return everything that is remembered, ended and proposed items included, as JSON values."""
+        """Return the whole memory as JSON values, including ended and proposed items."""
         items = await self.fact_history()
         return {"kind": self.kind, "id": self.id, "items": [item_as_json(one) for one in items]}
 
     async def verify(self) -> Verified | None:
-        """Check every item against the log of this memory. None when nothing was ever remembered."""
+        """Check every item against the log of this memory. Returns None if there has never been an item."""
         await self._require_reader()
         talk = await self._log()
         return None if talk is None else await talk.verify()
 
     async def audit(self, *, after: int = 0, limit: int = 1_000) -> list[Event]:
-        """Return the log of this memory: who changed it when, without words."""
+        """Return the log of this memory: who changed it, and when. It has no content."""
         await self._require_reader()
         talk = await self._log()
         return [] if talk is None else await talk.audit(after=after, limit=limit)

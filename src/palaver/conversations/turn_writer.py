@@ -46,12 +46,11 @@ class Streams(Protocol):
 
 
 class TurnWriter:
-    """`async with talk.stream("assistant") as out: await out.write(…)`
+    """Writes one turn piece by piece: `async with talk.stream("assistant") as out: await out.write(…)`.
 
-    Leaving the block commits the turn; leaving it by an exception or a cancellation seals it `aborted`, with the text
-    so far kept for the record. Pieces are gathered and stored together, at most `flush` seconds later.
-
-    It writes one turn, in one block. Writing after the block raises `StreamSealed`, once the turn is sealed.
+    Pieces are collected and stored together, at most `flush` seconds after they were written. At the end of the block,
+    the turn is committed. If an exception or a cancellation ends the block, the turn is sealed as `aborted`, and the
+    text so far is kept. After the block, `write` raises `StreamSealed`.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class TurnWriter:
 
     @property
     def text(self) -> str:
-        """Everything written so far."""
+        """The text that was written so far."""
         return "".join([*self._stored, self._unsent, *self._buffer])
 
     def finish(
@@ -100,7 +99,7 @@ class TurnWriter:
         sources: Sequence[Mapping[str, object]] | None = None,
         metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Set the fields that become known only at the end. They are stored with the commit."""
+        """Set fields that become known only at the end; see `TurnOptions`. They are stored with the commit."""
         if self._state == "ended":
             raise self._refusal()
         given = {
@@ -110,7 +109,7 @@ class TurnWriter:
         self._final.update({name: value for name, value in given.items() if value is not None})
 
     async def write(self, text: str) -> None:
-        """Add text to the end of the turn. It is stored at the next flush; raises `StreamSealed` after the block."""
+        """Add text to the end of the turn. It is stored at the next flush."""
         if self._state != "open":
             raise self._refusal()
         if self._failure is not None:

@@ -36,14 +36,14 @@ LIMITS: Mapping[str, tuple[BudgetMeasure, BudgetPeriod]] = {
 
 
 class BudgetLimits(TypedDict, total=False):
-    """The limits of one budget. Those that are left out are unlimited.
+    """The limits of one budget. There is no limit for keys that you leave out. Days and months are in UTC.
 
-    - `requests_per_day`, `requests_per_month`: calls of models, background work included.
-    - `tokens_per_day`, `tokens_per_month`: tokens of prompts and answers together.
-    - `dollars_per_day`, `dollars_per_month`: by the `price` of each model; a model without a price is refused.
-    - `storage_bytes`: contents of turns, and files. `conversations`: how many there may be.
-
-    Days and months are those of UTC.
+    - `requests_per_day`, `requests_per_month`: the most calls to models, including those of background work.
+    - `tokens_per_day`, `tokens_per_month`: the most tokens, of prompts and answers together.
+    - `dollars_per_day`, `dollars_per_month`: the highest cost in US dollars, computed with the `price` of each model.
+      A model without a price cannot be used.
+    - `storage_bytes`: the most bytes of contents of turns and files.
+    - `conversations`: the most conversations.
     """
 
     requests_per_day: int
@@ -59,9 +59,10 @@ class BudgetLimits(TypedDict, total=False):
 class BudgetOptions(TypedDict, total=False):
     """Budgets of a store, for `palaver.open(budgets=…)`.
 
-    - `tenant`, `user`, `key`: the limits of every tenant, user and API key that has none of its own.
-    - `output_tokens`: how many tokens an answer may have whose request names no maximum (4096), where tokens or money
-      are limited. They are reserved before the call and sent to the provider as the maximum.
+    - `tenant`, `user`, `key`: the limits of each tenant, user or API key that has no limits of its own; see
+      `BudgetLimits`.
+    - `output_tokens`: where tokens or money are limited, the most tokens of an answer whose request sets no maximum;
+      4,096 by default. They are reserved before the call, and sent to the provider as the maximum.
     """
 
     tenant: BudgetLimits

@@ -35,17 +35,25 @@ MetadataCondition = TypedDict(
     },
     total=False,
 )
+MetadataCondition.__doc__ = """A condition on one value of metadata.
+
+- `eq`: the value is equal to this one.
+- `in`: the value is equal to one of these, at most 200.
+- `gt`, `gte`, `lt`, `lte`: the value is greater, greater or equal, less, less or equal. The two ends of a range must
+  both be numbers, or both be texts.
+
+`eq` and `in` cannot be combined with other keys.
+"""
 
 
 class Where(TypedDict, total=False):
-    """Conditions that a turn must meet, all of them.
+    """Conditions on turns. A turn must meet all of them.
 
-    - `metadata`: for each key a value, which the turn's metadata must have, or a condition: `{"in": […]}` for one of
-      several values, `gt`, `gte`, `lt` and `lte` for a range of numbers or of texts. In metadata that is a list, one
-      element must fit.
-    - `actor`: the name of the speaker, or a list of names.
-    - `role`: `user`, `assistant`, `system` or `tool`, or a list of roles.
-    - `since`, `until`: from this moment on, and before this one.
+    - `metadata`: at most 20 conditions, each under a key of the turn's metadata: the value to be equal to, or a
+      `MetadataCondition`. If the turn has a list under this key, one element must meet the condition.
+    - `actor`: the name of the speaker, or a list of at most 200 names of which one must match.
+    - `role`: `user`, `assistant`, `system` or `tool`, or a list of roles of which one must match.
+    - `since`, `until`: the turn was created at or after the first moment, and before the second one.
     """
 
     metadata: Mapping[str, MetadataValue | MetadataCondition]
@@ -56,11 +64,11 @@ class Where(TypedDict, total=False):
 
 
 class ConversationWhere(TypedDict, total=False):
-    """Conditions that a conversation must meet, all of them.
+    """Conditions on conversations. A conversation must meet all of them.
 
-    - `metadata`: conditions on the conversation's own metadata, as in `Where`.
-    - `actor`: its owner or one of its participants: a name, or a list of names.
-    - `since`, `until`: last changed from this moment on, and before this one.
+    - `metadata`: conditions on the metadata of the conversation itself, as in `Where`.
+    - `actor`: the name of the owner or of a participant, or a list of names of which one must match.
+    - `since`, `until`: the last change was at or after the first moment, and before the second one.
     """
 
     metadata: Mapping[str, MetadataValue | MetadataCondition]

@@ -29,7 +29,10 @@ def decode_cursor(cursor: str) -> tuple[int, str]:
 def group_by_date(
     conversations: Iterable[ConversationInfo], now: datetime, zone: tzinfo = UTC
 ) -> list[tuple[str, list[ConversationInfo]]]:
-    """Group conversations: Today, Yesterday, Previous 7 days, then by month. Keeps their order, omits empty groups."""
+    """Group conversations by their last change: "Today", "Yesterday", "Previous 7 days", then by month.
+
+    The order of the conversations is kept. Empty groups are left out.
+    """
     today = now.astimezone(zone).date()
     groups: dict[str, list[ConversationInfo]] = {}
     for one in conversations:

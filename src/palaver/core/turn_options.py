@@ -15,18 +15,22 @@ Moment = datetime | str  # a string is in ISO 8601; a moment without a time zone
 
 
 class TurnOptions(TypedDict, total=False):
-    """Fields of a turn that is stored.
+    """Fields of a turn.
 
     - `actor`: the name of the speaker; by default the user, the agent, or the role.
-    - `created`: when it was said; now by default.
-    - `metadata`: data of the application, stored with the turn and never shown to a model.
-    - `tool_calls`: calls of an assistant turn: `ToolCall`s, or `{"id", "name", "arguments"}` each.
-    - `tool_results`: results of a tool turn: `ToolResult`s, or `{"id", "content", "is_error"}` each.
-    - `attachments`: files that `attach` stored.
-    - `sources`: where an answer comes from; each is an object such as `{"url": …}`.
-    - `tokens`: tokens as the provider counted them.
-    - `model`, `adapter`, `finish_reason`: the model that wrote it, the API it was called by, and why it ended.
-    - `idempotency_key`: a retry with the same key returns the stored turn.
+    - `created`: the time of the turn; by default now.
+    - `metadata`: data of your application, as a JSON object. It is stored with the turn and never shown to a model.
+    - `tool_calls`: the tool calls of an assistant turn: each a `ToolCall`, or a mapping with `id`, `name` and
+      `arguments`.
+    - `tool_results`: the results of a tool turn: each a `ToolResult`, or a mapping with `id`, `content` and `is_error`.
+    - `attachments`: files that `attach` returned.
+    - `sources`: the sources of an answer; each is an object such as `{"url": …}`.
+    - `tokens`: the token counts that the provider reported; see `TokenUsage`.
+    - `model`: the name of the model that wrote the turn.
+    - `adapter`: the API through which the model was called.
+    - `finish_reason`: the reason why the model stopped, as the provider reported it.
+    - `idempotency_key`: a name for this turn that you choose. A retry with the same key returns the stored turn instead
+      of storing another one.
     """
 
     actor: str | None
@@ -44,18 +48,23 @@ class TurnOptions(TypedDict, total=False):
 
 
 class TurnInput(TurnOptions):
-    """One turn of `append_many`: its role, its content, and the options of `append`."""
+    """One turn for `append_many`.
+
+    - `role`: `user`, `assistant`, `system` or `tool`. It is required.
+    - `content`: text, or a list of parts.
+    """
 
     role: Required[Role]
     content: NotRequired[ContentInput]
 
 
 class PlaceOptions(TypedDict, total=False):
-    """Where a turn goes.
+    """The place of a turn.
 
-    - `expected_seq`: the sequence number that the turn must get; otherwise `AppendConflict`.
+    - `expected_seq`: the sequence number that the turn must get. If another turn was stored first, `AppendConflict` is
+      raised.
     - `replaces`: the turn that this one replaces in the active view (an edit or a regenerated answer).
-    - `discard_after`: with `replaces`, also leave out what followed the replaced turn.
+    - `discard_after`: with `replaces`, also remove the turns after the replaced turn from the active view.
     """
 
     expected_seq: int | None
@@ -64,11 +73,14 @@ class PlaceOptions(TypedDict, total=False):
 
 
 class StreamOptions(TurnOptions, PlaceOptions, total=False):
-    """Options of `stream`: the fields of a turn and its place."""
+    """Options of `Conversation.stream`: the fields of a turn and its place."""
 
 
 class SealOptions(TypedDict, total=False):
-    """Fields of a streamed turn that are known only at its end; see `TurnOptions`. `None` changes nothing."""
+    """Fields of a streamed turn that are known only at its end. `None` changes nothing.
+
+    - `tokens`, `model`, `adapter`, `finish_reason`, `tool_calls`, `sources`, `metadata`: as in `TurnOptions`.
+    """
 
     tokens: TokenUsage | Mapping[str, int | None] | None
     model: str | None

@@ -12,14 +12,14 @@ from palaver.ports.models import ReasoningDelta, TextDelta, Thought
 
 @dataclass(frozen=True, slots=True)
 class MessageStored:
-    """The message is stored; the answer starts."""
+    """The message is stored, and the answer begins."""
 
     turn: Turn
 
 
 @dataclass(frozen=True, slots=True)
 class Prompted:
-    """The context is built and sent to the model. `cleared` says which old tool results were left out."""
+    """The context is built and sent to the model. `cleared` has the counts of old tool results that were cleared."""
 
     context: Context
     cleared: Cleared = NOTHING
@@ -27,14 +27,14 @@ class Prompted:
 
 @dataclass(frozen=True, slots=True)
 class TurnOpened:
-    """A turn of the answer is open; the following text is stored in it."""
+    """A turn of the answer is open. The text that follows is stored in it."""
 
     turn: Turn
 
 
 @dataclass(frozen=True, slots=True)
 class ToolsPlanned:
-    """The model made these calls; they are stored and about to run. Calls for the client are not included."""
+    """The model made these tool calls. They are stored and will run now. Calls for the client are not included."""
 
     turn: Turn
     calls: tuple[ToolCall, ...]
@@ -42,7 +42,7 @@ class ToolsPlanned:
 
 @dataclass(frozen=True, slots=True)
 class ToolDone:
-    """A call has ended. `content` is its whole result."""
+    """A tool call has ended. `content` is its whole result."""
 
     call: ToolCall
     content: object
@@ -51,7 +51,7 @@ class ToolDone:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer is complete and stored. Calls on its turn are for the client to run."""
+    """The answer is complete and stored. If its turn has tool calls, the client must run them."""
 
     turn: Turn
 

@@ -24,10 +24,13 @@ MAX_PAGES = 100  # of a list of tools, so that an endless list cannot hang the c
 
 
 class MCPTools:
-    """The tools of one MCP server, connected for the duration of an `async with` block.
+    """The tools of one MCP server, which is connected for the duration of an `async with` block.
 
-    `server` is a URL, a command with its arguments, or a server object of the SDK. `prefix` is put before each name,
-    so that two servers may have tools of the same name; `only` names the tools to include.
+    - `server`: a URL, a command with its arguments, or a server object of the SDK.
+    - `prefix`: a text to put before each name, so that two servers can have tools of the same name.
+    - `only`: the names of the tools to include; by default all.
+    - `headers`: HTTP headers for a URL. `environment`: variables for a command.
+    - `timeout`: the seconds that a call may take.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ ToolInput = Tool | ToolSource | Callable[..., object] | str
 
 
 class ClientMessage(TypedDict):
-    """A message of the history that a client sends with its question."""
+    """A message of the history that a client sends with its message."""
 
     role: Literal["user", "assistant"]
     content: str
@@ -34,25 +34,32 @@ class ClientMessage(TypedDict):
 class GenerateOptions(SharedContextOptions, total=False):
     """Options of `generate` and `generate_stream`.
 
-    - `model`: the model's name; by default that of the conversation, the agent, the workspace or the store.
-    - `agent`: the agent who answers; `actor`: the name of the person who says the message.
-    - `tools`: functions, `Tool`s, `MCPTools` and names of built-in tools; by default those of the agent or the store.
-    - `client_tools`: tools that the caller runs; a call of one ends the answer.
-    - `tool_choice`: `"auto"`, `"none"`, `"required"` or `{"name": …}`; the last two hold for the first round.
+    - `model`: the name of the model; by default that of the conversation, the agent, the workspace or the store.
+    - `agent`: the name of the agent that answers; by default the agent of the conversation.
+    - `actor`: the name of the person who wrote the message; by default the user of the store.
+    - `tools`: the tools that the model may call: functions, `Tool`s, `MCPTools` and names of built-in tools. By
+      default, the tools of the agent or the store.
+    - `client_tools`: tools that the caller runs. The answer ends when the model calls one of them.
+    - `tool_choice`: `"auto"` (the default), `"none"`, `"required"` or `{"name": …}`, the tool that must be called. The
+      last two apply only to the first round of tool calls.
     - `instructions`: the system instructions; by default those of the agent or the store.
-    - `history`: messages that the client remembers; they are quoted, never stored.
-    - `attachments`, `metadata`, `idempotency_key`: of the message; a retry with the same key returns the same answer.
+    - `history`: messages that the client has kept. They are quoted in the prompt and never stored.
+    - `attachments`, `metadata`: files and metadata of the message.
+    - `idempotency_key`: a name for this message that you choose. A retry with the same key returns the same answer.
     - `question`: a stored message to answer, instead of a new one.
-    - `replaces`: the stored message that the new one replaces, with everything that followed it. Its files are kept
-      unless `attachments` are given.
-    - `token_budget`: of the context; by default it follows the model.
-    - `continuity`: continue the provider's own copy of the thread: `off`, `auto` or `with-history`.
+    - `replaces`: the stored message that the new one replaces, together with the turns after it. The new message keeps
+      the files of the old one unless `attachments` is given.
+    - `token_budget`: the most tokens of the context; by default, it depends on the model.
+    - `continuity`: whether to continue the conversation that the provider keeps (Responses API only). `auto`, the
+      default, sends only new messages if possible; `with-history` also sends the whole context; `off` never continues.
     - `settings`: parameters of the model's API, such as `{"temperature": 0}`.
-    - `stream`: `False` asks the model for the answer in one piece.
-    - `reasoning`: blocks of reasoning that led to stored tool calls, by the id of the call, as the provider sent them.
-    - `all_events`: also yield `Prompted`, `TurnOpened` and finished blocks of reasoning.
-    - `answer_metadata`: metadata of the turns of the answer.
-    - `clear_tool_uses`: when to leave old tool results out of the prompt; stored turns keep them.
+    - `stream`: `False` requests the answer in one piece; `True` by default.
+    - `reasoning`: blocks of reasoning that preceded stored tool calls, by the id of the first call, as the provider
+      sent them.
+    - `all_events`: whether `generate_stream` also yields `Prompted`, `TurnOpened` and finished blocks of reasoning.
+    - `answer_metadata`: metadata for the turns of the answer.
+    - `clear_tool_uses`: a `ToolClearing` that replaces old tool results in the prompt by a short note. Stored turns
+      keep their results.
     """
 
     model: str | None

@@ -31,10 +31,13 @@ T = TypeVar("T", "Agent", "GenerateSettings", "Workspace")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """An assistant with its own instructions, model, tools and view of the thread.
+    """An assistant with its own instructions, model, tools and view of the conversation.
 
-    `sees` are the actors whose turns are in its context; None means all of them. `context` are defaults of its
-    contexts, such as `{"policy": "recent-chars"}`; see `ContextSettings`.
+    - `instructions`: the system instructions.
+    - `model`: the name of its model; None for the model of the workspace or the store.
+    - `tools`: the tools that it may call, as in `GenerateOptions`.
+    - `sees`: the actors whose turns are in its contexts; None for all actors.
+    - `context`: defaults for its contexts, such as `{"policy": "recent-chars"}`; see `ContextSettings`.
     """
 
     instructions: str | None = None
@@ -46,7 +49,11 @@ class Agent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """Defaults of the conversations of a workspace: the model that answers, and options of contexts."""
+    """Defaults for the conversations of a workspace.
+
+    - `model`: the name of the model that answers; None for the model of the store.
+    - `context`: defaults for contexts; see `ContextSettings`.
+    """
 
     model: str | None = None
     context: ContextSettings = field(default_factory=ContextSettings)
@@ -54,10 +61,35 @@ class Workspace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateSettings:
-    """Defaults and limits of `generate`. A call may set its own token_budget, continuity, instructions and tools.
+    """Defaults and limits of `generate`.
 
-    `context` are defaults of every context, such as `{"policy": "recent-chars"}`, for `build_context` too. In a mapping
-    these options may also stand among the others: `palaver.open(generate={"policy": "recent-chars"})`.
+    A call of `generate` can override the first four:
+
+    - `instructions`: the system instructions; none by default.
+    - `token_budget`: the most tokens of a context; by default, it depends on the model.
+    - `continuity`: `auto` (the default), `with-history` or `off`; see `GenerateOptions`.
+    - `tools`: the tools that the model may call; none by default.
+
+    The others hold for every call:
+
+    - `history_messages`: the most messages to quote from a history that a client sends; 20.
+    - `tool_rounds`: the most rounds of tool calls in one answer; 5.
+    - `tool_timeout`: the seconds that a tool call may take; 30. A `Tool` can have its own.
+    - `tool_characters`: the most characters of one tool result in the prompt; 4,000. A longer result is shortened, and
+      stored as an attachment.
+    - `retries`: how often a failed request to a model is retried; 2.
+    - `retry_pause`: the seconds before the first retry; 0.5. The pause doubles with each retry.
+    - `longest_pause`: the longest pause before a retry, in seconds; 30. If the provider asks for a longer one, the
+      request fails.
+    - `request_bodies`: how many of the latest request bodies are kept per conversation; 1,000. None: all.
+    - `titles`: whether to write a title after the first answer; `True`.
+    - `offer_files`: whether to offer the tool `read_attachment` if the conversation has files and the call sets no
+      `tools`; `True`.
+    - `simultaneous`: how a conversation without this setting handles a question while it answers another one:
+      `parallel` (the default), `queue` or `reject`; see `ConversationSettings`.
+    - `queue_timeout`: the seconds that a queued question waits before `QueueTimeout`; 120.
+    - `context`: defaults for all contexts, including those of `build_context`; see `ContextSettings`. In a mapping, you
+      can write these options next to the others: `palaver.open(generate={"policy": "recent-chars"})`.
     """
 
     instructions: str | None = None

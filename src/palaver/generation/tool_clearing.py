@@ -15,13 +15,14 @@ CLEARED_INPUT = "{}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolClearing:
-    """When and what to clear.
+    """Replaces old tool results in the prompt by a short note: when, and which.
 
-    - `tokens`, `uses`: clear if the prompt has at least this many tokens, or this many calls with a result.
-    - `keep`: the latest calls that are not cleared.
-    - `at_least`: clear nothing unless this many tokens are saved.
-    - `exclude`: tools whose calls are never cleared.
-    - `inputs`: also clear the arguments, of all tools or of these.
+    - `tokens`, `uses`: clear if the prompt has at least this many tokens, or this many calls with a result. If both are
+      given, `uses` decides.
+    - `keep`: the number of latest calls to keep.
+    - `at_least`: clear nothing if it saves fewer tokens than this.
+    - `exclude`: the names of tools whose calls are never cleared.
+    - `inputs`: whether to clear the arguments as well; `True` for all tools, or the names of tools.
     """
 
     tokens: int | None = None

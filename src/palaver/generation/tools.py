@@ -30,7 +30,7 @@ _ARGUMENT = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOutput:
-    """The result of a tool, with its sources: objects such as {"url": …} or {"turn": …}."""
+    """The result of a tool with its sources: objects such as `{"url": …}` or `{"turn": …}`."""
 
     content: object
     sources: Sequence[Mapping[str, object]] = ()
@@ -39,10 +39,12 @@ class ToolOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A tool: its description for the model, and the function that runs.
+    """A tool that a model may call.
 
-    `timeout` is in seconds; None means that of the settings. With `alone`, it never runs at the same time as another
-    call of the same round.
+    - `name`, `description`, `parameters`: the tool as the model sees it. `parameters` is a JSON schema.
+    - `run`: the function that runs for a call.
+    - `timeout`: the seconds that a call may take; None for `tool_timeout` of `GenerateSettings`.
+    - `alone`: whether a call never runs at the same time as another call of the same round.
     """
 
     name: str
@@ -105,8 +107,11 @@ def tool(
 ) -> Tool | Callable[[Callable[..., object]], Tool]:
     """Make a tool from a function: `@tool`, `@tool(timeout=5)` or `tool(function)`.
 
-    The schema comes from the type hints, the description from the docstring; a section "Args:" describes the arguments.
-    A plain function runs in a thread, an async one on the event loop.
+    The schema comes from the type hints, and the description from the docstring. A section "Args:" in the docstring
+    describes the arguments. A plain function runs in a thread, an async one on the event loop.
+
+    - `name`: the name of the tool; by default that of the function.
+    - `timeout`, `alone`: as in `Tool`.
     """
     if function is None:
         return lambda wrapped: tool(wrapped, name=name, timeout=timeout, alone=alone)

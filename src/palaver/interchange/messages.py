@@ -32,9 +32,9 @@ ROLES: Mapping[str, Role] = {
 
 
 def from_openai(messages: Iterable[Mapping[str, Any]]) -> list[TurnInput]:
-    """Return messages of Chat Completions as turns: image and file parts, calls nested in `function`, tool results.
+    """Return messages of OpenAI's Chat Completions as turns for `append_many`.
 
-    Successive results of tools become one turn.
+    Image and file parts, tool calls and tool results are converted. Successive tool results become one turn.
     """
     turns: list[TurnInput] = []
     for message in messages:
@@ -101,8 +101,9 @@ def _openai_part(part: object) -> Part | Mapping[str, Any]:
 
 
 def from_anthropic(prompt: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> list[TurnInput]:
-    """Return messages of the Messages API as turns; with `{"system", "messages"}` the system prompt comes first.
+    """Return messages of Anthropic's Messages API as turns for `append_many`.
 
+    From a mapping with `system` and `messages`, the system prompt becomes the first turn.
     A user message that holds tool results becomes a tool turn, followed by a user turn if it also has other blocks.
     """
     turns: list[TurnInput] = []
@@ -167,9 +168,9 @@ def _anthropic_part(block: Mapping[str, Any]) -> Part | Mapping[str, Any]:
 
 
 def from_langchain(messages: Iterable[BaseMessage], talk: Conversation | None = None) -> list[TurnInput]:
-    """Return LangChain messages as turns. `to_langchain` returns each exactly as it was, with every field and type.
+    """Return LangChain messages as turns for `append_many`. `to_langchain` restores each message with all its fields.
 
-    In a conversation that is redacted (`talk`), only what Palaver shows to models is kept.
+    - `talk`: the conversation for the turns. If it is redacted, only the fields that Palaver shows to models are kept.
     """
     return [_langchain_turn(message, talk) for message in messages]
 
@@ -194,7 +195,7 @@ def _langchain_result(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_langchain(turn: Turn) -> BaseMessage:
-    """Return a turn as a LangChain message: the one that was stored, or one made from the turn."""
+    """Return a turn as a LangChain message: the original message, if it was stored by `from_langchain`."""
     from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage, messages_from_dict
 
     original = original_of(turn)

@@ -18,15 +18,17 @@ CONSENTS: tuple[Consent, ...] = get_args(Consent)
 
 
 class PersonOptions(TypedDict, total=False):
-    """Memory of persons.
+    """Options for the memory of persons, which all conversations of a person share.
 
-    - `mode`: `off`; `read` shows in contexts what is known of the person; `read-write` also learns from conversations.
-    - `tenants`: the mode of single tenants. A conversation has its own in `settings.person`, which counts most.
-    - `review`: what is found elsewhere than in the person's own turns is proposed (`review`), ignored (`off`) or
-      approved at once (`auto`).
-    - `consent`: `required` learns nothing of a person who has not agreed (`person.consent(True)`).
-    - `default_person`: the person who speaks in conversations without an owner, for programs with a single user.
-      Without it, nothing is learnt there: several people may share such conversations.
+    - `mode`: `off` (the default); `read`: contexts show what is known about the person; `read-write`: also learn from
+      conversations.
+    - `tenants`: the mode for individual tenants, by name. `settings.person` of a conversation overrides both.
+    - `review`: what to do with statements found outside the person's own turns. `review` (the default): propose them,
+      for `Subject.approve`. `auto`: approve them at once. `off`: ignore them.
+    - `consent`: `assumed` (the default), or `required`: learn nothing about a person who has not agreed
+      (`person.consent(True)`).
+    - `default_person`: the person who speaks in conversations without an owner, for programs with a single user. By
+      default, nothing is learnt there, because several people may share such a conversation.
     """
 
     mode: PersonMode

@@ -22,14 +22,17 @@ SIMULTANEOUS: tuple[Simultaneous, ...] = get_args(Simultaneous)
 
 
 class CompactionSettings(TypedDict, total=False):
-    """When a conversation is summarised, and how.
+    """When and how a conversation is summarised.
 
-    - `trigger_turns`, `trigger_tokens`: summarise once this much is not covered by a summary (50 turns, 8,000 tokens).
-    - `strategy`: `hierarchical` (summaries of summaries), `rolling` (one level) or `never`.
-    - `summarizer_model`: the model that writes the summaries; by default the conversation's own, or rules.
-    - `extractor_model`: the model that takes notes and facts from what is summarised; by default the conversation's
-      own. `none`: rules alone.
-    - `model_calls_per_day`: how many calls of models background work may make for it; by default the store's limit.
+    - `trigger_turns`, `trigger_tokens`: the number of turns or tokens without a summary at which a summary is written;
+      50 turns or 8,000 tokens by default, whichever is reached first.
+    - `strategy`: `hierarchical` (the default: summaries of summaries), `rolling` (one level) or `never`.
+    - `summarizer_model`: the name of the model that writes the summaries; by default the model of the conversation.
+      Without a model, rules write them.
+    - `extractor_model`: the name of the model that takes notes and facts from summarised turns, in addition to the
+      rules; by default that of the store, or else the model of the conversation. `none`: the rules alone.
+    - `model_calls_per_day`: the most model calls per day (UTC) that background work makes for this conversation; by
+      default the limit of the store (20). None: no limit.
     """
 
     trigger_turns: int
@@ -43,18 +46,21 @@ class CompactionSettings(TypedDict, total=False):
 class ConversationSettings(TypedDict, total=False):
     """Settings of one conversation.
 
-    - `compaction`: when it is summarised; see `CompactionSettings`.
-    - `retention`: `full`; `audit-only` keeps hashes of summarised turns; `ephemeral` keeps neither text nor hash.
-    - `redact`: remove secrets and personal data before anything is stored.
-    - `facts`: extract facts in the background.
-    - `simultaneous`: what to do with a question while another one is being answered. `parallel` answers each at once,
-      `queue` answers one after the other, `reject` refuses it with ConversationBusy.
-    - `person`: whether the persons in it are remembered across conversations: `off`, `read` or `read-write`; by default
-      as the store says.
-    - `context`: policy, budget and other options of its contexts, where a call gives none; see `ContextSettings`.
-    - `kind`: `talk`, `state` or `items`. `state` is for data of a program, such as checkpoints: it is never indexed,
-      embedded or summarised. `items` is for texts that are searched and recalled, but not summarised. The last two are
-      not in lists of conversations. It is set when the conversation is created, and never changes.
+    - `compaction`: when and how it is summarised; see `CompactionSettings`.
+    - `retention`: what is kept of turns after they are summarised. `full` (the default): everything. `audit-only`: a
+      hash, but no text. `ephemeral`: neither text nor hash.
+    - `redact`: whether to remove secrets and personal data before anything is stored; `False` by default.
+    - `facts`: whether to extract facts in the background; `False` by default.
+    - `simultaneous`: how to handle a question while another one is being answered. `parallel`: answer both at the same
+      time. `queue`: answer one after the other. `reject`: raise `ConversationBusy`. By default as the store is
+      configured (`GenerateSettings`), which is `parallel` unless you change it.
+    - `person`: whether persons are remembered across conversations: `off`, `read` or `read-write`. By default as the
+      store is configured (`PersonOptions`), or `off` if `retention` is not `full`.
+    - `context`: defaults for its contexts, such as `policy` and `token_budget`; see `ContextSettings`.
+    - `kind`: `talk` (the default) is for messages of people and models. `state` is for data of a program, such as
+      checkpoints; it is never indexed, embedded or summarised. `items` is for texts that are searched and recalled, but
+      not summarised. Lists of conversations contain only `talk` unless you request another kind. The kind is set when
+      the conversation is created, and cannot be changed.
     """
 
     compaction: CompactionSettings

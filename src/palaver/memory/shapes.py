@@ -18,9 +18,10 @@ TYPES = ("text", "number", "boolean", "date")
 class SubjectShapeOptions(TypedDict, total=False):
     """The shape of one kind of subject.
 
-    - `fields`: names of fields, each with its type: `text`, `number`, `boolean`, `date`, or a list of allowed values.
-    - `never`: words; a statement with one of them is not learnt from conversations, and not taken from `remember`.
-    - `version`: a number that grows when the shape changes; it is noted in the memory.
+    - `fields`: the names of fields, each with its type: `text`, `number`, `boolean`, `date`, or a list of allowed
+      values.
+    - `never`: words. A statement with one of them is not learnt from conversations, and `remember` refuses it.
+    - `version`: a number that you increase when the shape changes. It is stored in the memory; 1 by default.
     """
 
     fields: Mapping[str, str | Sequence[str]]

@@ -39,74 +39,94 @@ PASSED_ON = "PALAVER_SERVE_SETTINGS"  # from `palaver serve` to its workers
 class ServerSettings:
     """Settings of the server. Times are in seconds, sizes in bytes. The defaults are restrictive."""
 
-    url: str = DEFAULT_URL  # the database
-    host: str = "127.0.0.1"  # the address to listen on; beyond loopback callers need a key or a token
+    url: str = DEFAULT_URL  # the URL of the database
+    host: str = "127.0.0.1"  # the address to listen on; on any other than loopback, callers need a key or a token
     port: int = PORT  # the port to listen on
-    workers: int = 1  # processes; more than one needs Postgres
-    files: str | None = None  # a folder, or s3://bucket/prefix?endpoint=…; default: next to the database file
-    tenant: str = "default"  # the tenant of a caller without a key, on loopback
+    workers: int = 1  # the number of processes; more than one requires Postgres
+    #: the folder or bucket (`s3://bucket/prefix?endpoint=…`) for attachments. None: a folder next to an SQLite file;
+    #: with Postgres, attachments are refused until it is set
+    files: str | None = None
+    tenant: str = "default"  # the tenant of callers without a key, on loopback
     # authentication
-    require_auth: bool = False  # whether callers need a key or a token on loopback, too
-    jwt_secret: str | None = field(default=None, repr=False)  # verifies tokens that are signed with HS256
-    jwks: str | None = None  # a URL, or the path of a file
-    jwt_audience: str = "authenticated"  # the audience that tokens must name
-    jwt_issuer: str | None = None  # the issuer that tokens must name; None: any
-    jwt_tenant_claim: str = "tenant"  # the claim with the tenant
-    jwt_tenant: str | None = None  # for tokens without that claim; None: they are rejected
-    hosts: tuple[str, ...] = ()  # further names of this server, for the Host header
-    origins: tuple[str, ...] = ()  # further origins whose pages may call it
-    public_url: str | None = None  # as callers see it behind a proxy: https://chat.example.org
+    require_auth: bool = False  # whether callers need a key or a token even on loopback
+    #: the secret to verify tokens that are signed with HS256, at least 32 bytes
+    jwt_secret: str | None = field(default=None, repr=False)
+    jwks: str | None = None  # the public keys to verify tokens (JWKS): a URL or the path of a file
+    jwt_audience: str = "authenticated"  # the audience that tokens must have
+    jwt_issuer: str | None = None  # the issuer that tokens must have; None: any
+    jwt_tenant_claim: str = "tenant"  # the claim of a token that contains the tenant
+    jwt_tenant: str | None = None  # the tenant of tokens without that claim; None: they are rejected
+    hosts: tuple[str, ...] = ()  # further host names of this server, which the Host header may contain
+    origins: tuple[str, ...] = ()  # further web origins whose pages may call this server
+    public_url: str | None = None  # the URL of this server for callers, behind a proxy: https://chat.example.org
     # limits
-    max_body: int = 16 * MEGABYTE  # of a request
-    max_upload: int = 51 * MEGABYTE  # of a request with a file
-    body_seconds: float = 30.0  # for the bytes of a request
-    upload_seconds: float = 600.0  # for the bytes of a file
-    request_seconds: float = 60.0  # until the reply to a request without a model begins
-    answer_seconds: float = 600.0  # until an answer of a model begins
-    rate: float = 50.0  # requests per second per caller; 0: no limit
-    burst: int = 200  # requests at once per caller
-    rate_scope: str = "server"  # server, or database: the limits hold for all servers of the database together
-    failed_login_rate: float = 5.0  # per second per address; 0: no limit
+    max_body: int = 16 * MEGABYTE  # the largest request
+    max_upload: int = 51 * MEGABYTE  # the largest request with a file
+    body_seconds: float = 30.0  # how long the body of a request may take to arrive
+    upload_seconds: float = 600.0  # how long a file may take to arrive
+    request_seconds: float = 60.0  # how long until the response to a request without a model begins
+    answer_seconds: float = 600.0  # how long until the response to a request with a model begins
+    rate: float = 50.0  # requests per second and caller; 0: no limit
+    burst: int = 200  # requests that a caller may send at once
+    #: where requests and failed logins are counted: `server` (all processes of this server together) or `database` (all
+    #: servers of the database together)
+    rate_scope: str = "server"
+    failed_login_rate: float = 5.0  # failed logins per second and address; 0: no limit
     failed_login_burst: int = 30  # failed logins at once per address
     max_streams: int = 100  # open live streams per caller and process; no limit on loopback without a key
-    max_feeds: int = 100  # conversations of one multiplexed stream
-    heartbeat: float = 15.0  # between two signs of life of a live stream
-    ticket_seconds: float = 60.0  # for which a ticket for a live stream is valid
-    ticket_secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)  # of tickets, links, uploads
-    shutdown_seconds: float = 10.0  # from SIGTERM to the exit
-    drain_seconds: float = 1.0  # for which the socket listens at least, after SIGTERM; half of shutdown_seconds at most
-    interrupted_answers: str = "keep"  # what was said so far; or ask_again: another process answers again
-    stream_lease: float = STREAM_LEASE  # of silence after which the writer of a stream is considered dead
+    max_feeds: int = 100  # conversations in one multiplexed stream
+    heartbeat: float = 15.0  # the time between two heartbeats of a live stream
+    ticket_seconds: float = 60.0  # how long a ticket for a live stream is valid
+    #: the secret that signs tickets, links and uploads, at least 32 bytes. Several servers of one database need the
+    #: same one. If it is not set, links end with a restart
+    ticket_secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
+    shutdown_seconds: float = 10.0  # the longest time from SIGTERM to the exit
+    #: the shortest time that the socket stays open after SIGTERM; at most half of `shutdown_seconds` is used
+    drain_seconds: float = 1.0
+    #: what happens to an answer that a shutdown interrupts. `keep`: the text so far is kept as the answer. `ask_again`:
+    #: another process generates the answer again
+    interrupted_answers: str = "keep"
+    stream_lease: float = STREAM_LEASE  # after this time without a sign of life from its writer, a stream is aborted
     # operations
-    log_format: str = "text"  # or json, one object per line
+    log_format: str = "text"  # text, or json with one object per line
     log_level: str = "info"  # debug, info, warning or error
-    metrics_token: str | None = field(default=None, repr=False)  # to read /metrics where callers need keys
-    telemetry: bool = False  # export spans and metrics by OTLP; the OTEL_… variables say where to
-    ready_lag: float = 600.0  # how far background work may lag while the server is ready; 0: any
+    #: the token that reads /metrics, at least 32 characters; without it, /metrics is closed where callers need a key
+    metrics_token: str | None = field(default=None, repr=False)
+    telemetry: bool = False  # whether to export spans and metrics by OTLP; the OTEL_… variables configure the target
+    ready_lag: float = 600.0  # how far background work may lag before /readyz returns 503; 0: no limit
     # MCP
-    mcp_forget: bool = False  # whether assistants may delete
+    mcp_forget: bool = False  # whether assistants may delete turns and conversations
     mcp_system: bool = False  # whether assistants may store system turns
     # the log
-    audit_key: str | None = field(default=None, repr=False)  # signs the seals of the log
-    seal_every: float = 60.0  # between two seals
+    audit_key: str | None = field(default=None, repr=False)  # the key that signs the seals of the log; None: no seals
+    seal_every: float = 60.0  # the time between two seals
     # retention
-    sweep_every: float = SWEEP_EVERY  # 0: never
-    retention_minutes: float | None = None  # None: turns are kept
+    sweep_every: float = SWEEP_EVERY  # the time between two sweeps, less than a day; 0: never
+    retention_minutes: float | None = None  # sweeps delete turns that are older, in minutes; None: turns are kept
     # models
-    embedder: str = "auto"  # local, minilm, openai:MODEL or none; auto: local where it is installed
+    #: the model for recall by meaning: `local`, `minilm` (the previous local model), `openai:MODEL` or `none`. `auto`:
+    #: `local` if it is installed, otherwise `none`
+    embedder: str = "auto"
     model: str | None = None  # the default model, such as openai:gpt-5; None: offline
-    any_model: bool = False  # whether callers may name models that are not configured here
+    any_model: bool = False  # whether callers may use models that are not configured here
     provider_fields: tuple[str, ...] = ()  # further fields of /v1 requests that are passed to the provider
-    models: Mapping[str, Any] = field(default_factory=dict)  # names for models: docs/how-to/answers.md
-    models_file: str | None = None  # for models that administrators add; default: next to an SQLite file
-    model_hosts: tuple[str, ...] = ()  # further hosts that the base URL of an added model may name
+    models: Mapping[str, Any] = field(default_factory=dict)  # models by your own names: docs/how-to/answers.md
+    #: the file for models that administrators add. None: a file next to an SQLite file; with Postgres, models cannot be
+    #: added until it is set
+    models_file: str | None = None
+    model_hosts: tuple[str, ...] = ()  # further hosts that the base URL of an added model may have
     agents: Mapping[str, Any] = field(default_factory=dict)  # agents by name: docs/how-to/several-agents.md
     workspaces: Mapping[str, Any] = field(default_factory=dict)  # the model and context of each workspace
-    generate: Mapping[str, Any] = field(default_factory=dict)  # defaults of generate: GenerateSettings
-    extractor_model: str | None = None  # proposes notes and facts; default: the conversation's model; none: rules
-    person: str = "auto"  # off, read or read-write; auto: read-write on loopback without keys, else off
-    model_calls_per_day: int = CALLS_PER_DAY  # of background work, per conversation; 0: none
-    budgets: Mapping[str, Any] = field(default_factory=dict)  # of every tenant, user and key: docs/how-to/budgets.md
+    generate: Mapping[str, Any] = field(default_factory=dict)  # settings of generate, as below
+    #: the model that proposes notes and facts, in addition to the rules. None: the model of the conversation. `"none"`:
+    #: the rules alone
+    extractor_model: str | None = None
+    #: whether persons are remembered: `off`, `read` or `read-write`. `auto`: `read-write` on loopback without keys,
+    #: otherwise `off`
+    person: str = "auto"
+    model_calls_per_day: int = CALLS_PER_DAY  # model calls of background work per conversation and day (UTC); 0: none
+    #: limits of every tenant, user and key, as below: docs/how-to/budgets.md
+    budgets: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def on_loopback(self) -> bool:

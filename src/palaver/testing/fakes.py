@@ -19,7 +19,7 @@ START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class FakeClock:
-    """A clock that stands still until a test moves it, forwards or backwards. With `tick`, every look moves it on."""
+    """A clock that changes only when a test sets it. With `tick`, each reading advances it by this many seconds."""
 
     def __init__(self, start: datetime = START, *, tick: float = 0.0) -> None:
         self._now, self._tick = start, timedelta(seconds=tick)
@@ -31,7 +31,7 @@ class FakeClock:
         return shown
 
     def advance(self, seconds: float) -> None:
-        """Move on, or back when `seconds` is negative."""
+        """Move the clock forwards, or backwards if `seconds` is negative."""
         self._now += timedelta(seconds=seconds)
 
     def set(self, moment: datetime) -> None:
@@ -41,7 +41,7 @@ class FakeClock:
 
 
 class CountingIds:
-    """Ids that count up: valid, sorted, the same in every run.
+    """Makes valid ids that count up, the same in every run.
 
     An engine writes a turn's seq over the last seven letters of its id, so the counter stands before them. Two
     generators on one database need different starts.
@@ -64,7 +64,7 @@ def _crockford(number: int, length: int) -> str:
 
 
 class HashEmbedder:
-    """Texts that share words are near each other: each word adds one to a place that its hash chooses."""
+    """An embedder without a model. The vectors of texts that share words are similar; it uses hashes of the words."""
 
     def __init__(self, dimensions: int = 32) -> None:
         self.name, self.dimensions = f"hash-{dimensions}", dimensions
@@ -82,14 +82,14 @@ class HashEmbedder:
 
 
 class UnexpectedCall(AssertionError):
-    """The model was asked more often than the script foresees."""
+    """A `ScriptedModel` was called more often than its script has steps."""
 
 
 Step = str | Sequence[str | ToolCall] | BaseException
 
 
 class ScriptedModel:
-    """Gives the answers of a script, one per call, and keeps what it was asked in `requests`.
+    """A model that returns the answers of a script, one per call, and keeps the requests in `requests`.
 
     A step is a text (streamed word by word), a list of pieces (streamed as they are, a ToolCall among them is called),
     or an exception (raised).
@@ -128,6 +128,6 @@ class ScriptedModel:
         yield Finished("tool_calls" if calls else "stop")
 
     def assert_finished(self) -> None:
-        """Raise when answers are left that nobody asked for."""
+        """Raise `AssertionError` if steps of the script were not used."""
         if self._script:
             raise AssertionError(f"{len(self._script)} steps of the script were not used")

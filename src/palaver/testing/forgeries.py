@@ -36,7 +36,7 @@ Imitated = Literal["speaker", "date", "block", "end", "role", "label"]
 
 @dataclass(frozen=True, slots=True)
 class Forgery:
-    """A text that imitates something of the prompt's own."""
+    """A text that imitates a part of a prompt, such as a speaker or the end of a quotation."""
 
     name: str
     imitates: Imitated
@@ -243,7 +243,7 @@ def _is_quoted_note(seen: str, by: Collection[str]) -> bool:
 
 
 def find_forged(context: Context, by: str | Collection[str], *, owner: str = "user", named: bool = True) -> list[str]:
-    """Return the lines with a forger's claim that a reader attributes to others, and the form they are in.
+    """Return the lines of a context in which a forger's text appears to be from another speaker.
 
     - `by`: the forger, or the names and roles that the forger's turns may be attributed to.
     - `owner`: who speaks in a user message where nobody is named.

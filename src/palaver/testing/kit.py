@@ -19,14 +19,14 @@ PATIENCE = 60.0  # seconds that a guarantee may take before it counts as broken
 
 
 class Database(Protocol):
-    """Some data, and a way to open it: many times, also at once. `options` are those of `palaver.open`."""
+    """A database that can be opened several times, even at the same time, with options of `palaver.open`."""
 
     def open(self, **options: Any) -> AbstractAsyncContextManager[Store]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseAt:
-    """The database at a URL. `files` is where its attachments are kept, if not next to it."""
+    """The database at a URL. `files` is the place of its attachments, if they are not next to it."""
 
     url: str
     files: Path | None = None
@@ -44,7 +44,7 @@ Function = Callable[[Database], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """A promise: `docstring` says it in one sentence, `function` raises when a database breaks it."""
+    """A guarantee of the storage. `docstring` states it; `function` raises if a database does not keep it."""
 
     name: str
     docstring: str
@@ -59,7 +59,7 @@ GUARANTEES: list[Guarantee] = []
 
 
 def guarantee(function: Function) -> Function:
-    """Enter a function into `GUARANTEES`. Its topic is the name of its module."""
+    """Add a function to `GUARANTEES` (a decorator). Its topic is the name of its module."""
     name = getattr(function, "__name__", "")
     said = cleandoc(function.__doc__ or "")
     if not said:
@@ -73,6 +73,8 @@ def guarantee(function: Function) -> Function:
 
 @dataclass(frozen=True, slots=True)
 class Result:
+    """The result of one guarantee. `problem` is None if the database keeps it."""
+
     guarantee: Guarantee
     seconds: float
     problem: str | None = None
@@ -84,6 +86,8 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Report:
+    """The results of `check`. `ok` is true if no guarantee is broken."""
+
     results: tuple[Result, ...]
 
     @property
@@ -108,7 +112,7 @@ async def check(
     guarantees: Sequence[Guarantee] | None = None,
     say: Callable[[str], object] | None = print,
 ) -> Report:
-    """Run guarantees (all of them by default), each on a fresh database, and report the results."""
+    """Run guarantees (by default all), each on a new database, and return a `Report`."""
     if not __debug__:
         raise RuntimeError("guarantees are assert statements, which python -O leaves out: run without -O")
     results = []

@@ -13,14 +13,15 @@ DIRECTIONS: tuple[Direction, ...] = ("both", "push", "pull")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicatedConversation:
-    """The result for one conversation.
+    """The result of `replicate` for one conversation.
 
-    - `action`: `copied` (one store did not have it), `updated` (one was behind), `merged` (both had continued),
-      `deleted` (it was deleted in one store), `waiting` (an answer is being written, or others kept writing: the next
-      run copies it) or `refused`.
+    - `action`: one of `copied` (one store did not have it), `updated` (one store had an older state), `merged` (it had
+      continued in both stores), `deleted` (it was deleted in one store), `waiting` (a turn is being written, or others
+      kept writing; the next run copies it), `refused` or `unchanged`.
     - `to`: the store that was changed: `left`, `right` or `both`.
-    - `turns`: how many turns that store got; `branched`: how many of them are on a branch of their own.
-    - `reason`: why it waits or was refused.
+    - `turns`: the number of turns that this store got.
+    - `branched`: how many of them are on a separate branch.
+    - `reason`: the reason if `action` is `waiting` or `refused`.
     """
 
     id: str
@@ -34,7 +35,12 @@ class ReplicatedConversation:
 
 @dataclass(slots=True)
 class ReplicationReport:
-    """The result of `replicate`. `conversations` has those that were not the same already."""
+    """The result of `replicate`.
+
+    - `erased`: the number of persons whose erasure was copied from one store to the other.
+    - `counts`: the number of conversations by `action`.
+    - `conversations`: the conversations that were not identical before.
+    """
 
     direction: Direction = "both"
     dry_run: bool = False
@@ -44,7 +50,7 @@ class ReplicationReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing waits and nothing was refused."""
+        """Whether no conversation is waiting and none was refused."""
         return not self.counts.get("waiting") and not self.counts.get("refused")
 
     def add(self, one: ReplicatedConversation) -> None:

@@ -50,19 +50,19 @@ async def replicate(
     dry_run: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> ReplicationReport:
-    """Exchange conversations between two stores, until both have the same with the same logs.
+    """Copy conversations between two stores in both directions, until both have the same conversations and logs.
 
     Deletions come first: a person, a conversation or a turn that was deleted in one store is deleted in the other.
     A conversation that continued in one store is copied to the other. If it continued in both, the right store keeps
-    its numbers and its view, and the left store's new turns follow with new numbers, on a branch of their own. Safe to
-    repeat, and to interrupt.
+    its numbers and its view, and the new turns of the left store get new numbers, on a separate branch. The call can be
+    repeated and interrupted.
 
-    - `left`, `right`: open stores, addresses, or the options of `palaver.open` as a mapping (`url`, `tenant`, `files`).
-      Both scopes need the right `admin` and have to see their whole tenant. The tenants may have different names.
-    - `direction`: `both`; `push` changes only the right store, `pull` only the left one.
-    - `conversations`: only these, by id or key.
+    - `left`, `right`: open stores, URLs, or the options of `palaver.open` as a mapping (`url`, `tenant`, `files`).
+      Both scopes need the right `admin` and must see their whole tenant. The tenants may have different names.
+    - `direction`: `both` (the default), `push` (change only the right store) or `pull` (change only the left one).
+    - `conversations`: only these conversations, by id or key; by default all.
     - `dry_run`: change nothing, and report what would be done. Turns are not counted.
-    - `progress`: called with the number of conversations that were dealt with since the last call.
+    - `progress`: a function that is called with the number of conversations that were processed since its last call.
     """
     if direction not in DIRECTIONS:
         raise InvalidInput("direction", f"must be one of {', '.join(DIRECTIONS)}")

@@ -21,7 +21,8 @@ class Problem(ResponseBody):
                 "type": "urn:palaver:problem:append-conflict",
                 "title": "Conflict",
                 "status": 409,
-                "detail": "the thread moved on: expected the next seq to be 4, found 6; read it again, then decide",
+                "detail": "the conversation has changed: expected the next seq to be 4, found 6; "
+                "read it again, then decide",
                 "expected": 4,
                 "found": 6,
             }
