@@ -1,4 +1,5 @@
--- The login of the server: it owns nothing, and row level security holds for it. Safe to run again.
+-- Create the database role of the server. It owns no tables, so row level security applies to it. It is safe to run
+-- this again.
 \set ON_ERROR_STOP on
 SELECT 'CREATE ROLE palaver_server LOGIN'
 WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'palaver_server')
