@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, Header
+from fastapi import Depends, FastAPI, Header, HTTPException
 from fastapi.responses import StreamingResponse
 
 import palaver
@@ -51,7 +51,10 @@ async def answer(name: str, message: str, user: User) -> StreamingResponse:
 
 @app.get("/chats/{name}")
 async def history(name: str, user: User) -> list[dict[str, str]]:
-    talk = await app.state.store.scoped(user).conversation(name)
+    try:
+        talk = await app.state.store.scoped(user).find(name)  # unlike `conversation`, never creates one
+    except palaver.ConversationNotFound:
+        raise HTTPException(404) from None
     return [{"role": turn.role, "text": turn.text} for turn in await talk.history()]
 
 
@@ -62,7 +65,7 @@ def try_it() -> None:
         for message in ("I'm allergic to peanuts.", "What am I allergic to?"):
             print(client.post("/chats/dinner/messages", params={"message": message}).text)
         print(len(client.get("/chats/dinner").json()), "turns are stored")
-        print(client.get("/chats/dinner", headers={"X-User": "bob"}).json(), "is what bob sees")
+        print(client.get("/chats/dinner", headers={"X-User": "bob"}).status_code, "is the status for bob")
 
 
 if __name__ == "__main__":
