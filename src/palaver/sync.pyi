@@ -418,8 +418,9 @@ class Conversation:
         Pass the result to `append(attachments=[…])`, or put its id into a part of the content. A sweep deletes a file
         that is not attached to a turn within a day.
 
-        - `data`: the bytes, a path, or a `data:` URL.
-        - `filename`, `media_type`: by default, from the path, the URL or the bytes."""
+        - `data`: the bytes, a `pathlib.Path`, or a `data:` URL as text.
+        - `filename`: by default the name of the path; otherwise `file` with the ending of its type.
+        - `media_type`: by default the type that the URL or the bytes have."""
 
     def open_upload(self, filename: str, *, media_type: str | None = None, seconds: int = ...) -> Upload:
         """Prepare an upload of a file by another program, such as from a browser to a bucket. See `Upload`.
@@ -517,9 +518,11 @@ class Conversation:
         """Stop the answers that this process is generating in this conversation, and return their number."""
 
     def ask_to_stop(self, turn: Turn | str | None = None) -> int:
-        """Request that another process stops its answer in this conversation. Returns the number of the event.
+        """Log a request to stop, and return the number of its event. Use it if another process is answering.
 
-        - `turn`: the turn of the answer to stop; by default, any answer."""
+        A server that is answering in this conversation then stops all its answers here.
+
+        - `turn`: the turn of the answer, to record it in the event. It does not limit which answers stop."""
 
     def requests(
         self, limit: int = 20, *, turn: Turn | str | None = None, before: Request | str | None = None

@@ -321,8 +321,9 @@ class Conversation:
         Pass the result to `append(attachments=[…])`, or put its id into a part of the content. A sweep deletes a file
         that is not attached to a turn within a day.
 
-        - `data`: the bytes, a path, or a `data:` URL.
-        - `filename`, `media_type`: by default, from the path, the URL or the bytes.
+        - `data`: the bytes, a `pathlib.Path`, or a `data:` URL as text.
+        - `filename`: by default the name of the path; otherwise `file` with the ending of its type.
+        - `media_type`: by default the type that the URL or the bytes have.
         """
         return await self._services.uploads.attach(data, filename, media_type)
 
@@ -409,9 +410,11 @@ class Conversation:
         return await self._services.answers.stop()
 
     async def ask_to_stop(self, turn: Turn | str | None = None) -> int:
-        """Request that another process stops its answer in this conversation. Returns the number of the event.
+        """Log a request to stop, and return the number of its event. Use it if another process is answering.
 
-        - `turn`: the turn of the answer to stop; by default, any answer.
+        A server that is answering in this conversation then stops all its answers here.
+
+        - `turn`: the turn of the answer, to record it in the event. It does not limit which answers stop.
         """
         return await self._services.answers.ask_to_stop(turn)
 
