@@ -253,7 +253,7 @@ async def test_a_column_can_be_kept_or_given_another_meaning(empty_database: str
         assert first.metadata == {"rating": 4.5, "at": "2025-01-02", "extra": {"x": 1}, "note": "12"}
         assert (first.sources, second.metadata) == (({"n": 1},), {"rating": 4})
     shown = await asyncio.to_thread(CliRunner().invoke, app, ["import", *source, *options])
-    assert re.search(r"secret.*1.*not carried over", shown.stdout)
+    assert re.search(r"secret.*1.*not imported", shown.stdout)
 
 
 async def test_what_a_table_says_of_its_own_rows_comes_back_as_it_was(
@@ -406,8 +406,8 @@ def _comparable(rows: list[dict[str, Any]]) -> list[list[tuple[str, Any]]]:
         (("--table", "messages", "--conversations", "pg_catalog.pg_description"), "has no column with an id"),
         (("--table", "nothing"), "'nothing' does not exist"),
         (("--table", "messages", "--role", "wrong"), "the table has no column 'wrong'; it has chat_id, role, content"),
-        ((), "goes with --table"),
-        (("--table", "messages", "--into", "x"), "neither a file nor --into"),
+        ((), "--from: needs --table"),
+        (("--table", "messages", "--into", "x"), "cannot be combined with a file or --into"),
     ],
 )
 async def test_what_cannot_be_is_said_before_anything_is_made(

@@ -163,7 +163,7 @@ async def test_a_table_of_theirs_is_never_touched(postgres_database: str) -> Non
         (("--compat", "hall"), "'hall' is not one of hal, librarian"),
         (("--anon-tenant", "x"), "anon-tenant: needs --compat hal or --compat librarian"),
         (("--service-tenant", "x"), "service-tenant: needs --compat hal or --compat librarian"),
-        (("--distribute", "magic"), "'magic' is not known"),
+        (("--distribute", "magic"), "'magic' is unknown"),
     ],
 )
 async def test_what_makes_no_sense_is_refused_before_anything_is_done(
