@@ -213,12 +213,18 @@ def is_literal(kind: object) -> bool:
     return not isinstance(kind, type) and bool(typing.get_args(kind))
 
 
+def is_other_class(kind: object) -> bool:
+    return isinstance(kind, type) and not issubclass(kind, palaver.PalaverError)
+
+
 def library_page() -> str:
     public = {name: getattr(palaver, name) for name in sorted(palaver.__all__)}
     groups = {kind.__name__ for kind in open_options.GROUPS.values()} | {"FlatOptions"}
     options = {name: kind for name, kind in public.items() if typing.is_typeddict(kind)}
     values = {name: kind for name, kind in public.items() if is_value(kind)}
     functions = {name: one for name, one in public.items() if inspect.isfunction(one) and name != "open"}
+    shown = {*options, *values, *(kind.__name__ for kind in CLASSES)}
+    others = {name: kind for name, kind in public.items() if is_other_class(kind) and name not in shown}
     kinds = ", ".join(f"`{kind}`" for kind in sorted({*HANDLERS, "expire"}))
     return page(
         "The library",
@@ -231,6 +237,8 @@ def library_page() -> str:
             f"## palaver.open\n\n```text\nopen{signature(palaver.open)}\n```\n\n{described(palaver.open)}",
             *(options_entry(name, options[name]) for name in sorted(groups)),
             *(methods_of(kind) for kind in CLASSES),
+            "## Other classes",
+            *(f"### {name}\n\n{described(kind)}" for name, kind in others.items()),
             "## Options",
             *(options_entry(name, kind) for name, kind in options.items() if name not in groups),
             "## Values",
@@ -478,7 +486,7 @@ def rest_page() -> str:
         "By the end, you know every operation, its fields and its responses.",
         [
             "A running server has this reference as an OpenAPI document at `/openapi.json`. The page `/docs` lets you "
-            "try each operation. A type that begins with a capital letter, such as `Turn`, is a schema in that document.",
+            "try each operation. A type with a capital letter, such as `Turn`, is a schema in that document.",
             "- [The server](../how-to/server.md) explains how to run it and how to authenticate.\n"
             "- [Permissions](permissions.md) lists the right that each operation needs.\n"
             "- [Errors](errors.md) lists the problem documents that the operations under `/api` return.",

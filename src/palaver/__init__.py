@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from palaver.context.explain import Omission as Omission
     from palaver.context.inputs import Context as Context
     from palaver.context.options import ContextOptions as ContextOptions
+    from palaver.context.options import Policy as Policy
     from palaver.context.options import PolicyName as PolicyName
     from palaver.context.options import RecallOptions as RecallOptions
     from palaver.context.options import RecallRange as RecallRange
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from palaver.generation.settings import Agent as Agent
     from palaver.generation.settings import GenerateSettings as GenerateSettings
     from palaver.generation.settings import Workspace as Workspace
+    from palaver.generation.tool_clearing import ToolClearing as ToolClearing
     from palaver.generation.tools import Tool as Tool
     from palaver.generation.tools import ToolOutput as ToolOutput
     from palaver.generation.tools import tool as tool
@@ -130,7 +132,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _HOMES = {
-    "palaver.context.options": ("ContextOptions", "PolicyName", "RecallOptions", "RecallRange",),
+    "palaver.context.options": ("ContextOptions", "Policy", "PolicyName", "RecallOptions", "RecallRange",),
     "palaver.context.settings": ("ContextSettings",),
     "palaver.conversations.open_options": (
         "BackgroundOptions", "DatabaseOptions", "FileOptions", "FlatOptions", "MemoryOptions",
@@ -162,6 +164,7 @@ _HOMES = {
     "palaver.conversations.turn_writer": ("TurnWriter",),
     "palaver.memory.person_settings": ("PersonMode", "PersonOptions"),
     "palaver.generation.settings": ("Agent", "GenerateSettings", "Workspace"),
+    "palaver.generation.tool_clearing": ("ToolClearing",),
     "palaver.generation.tools": ("Tool", "ToolOutput", "tool"),
     "palaver.interchange.messages": ("from_anthropic", "from_langchain", "from_openai", "to_langchain"),
     "palaver.interchange.replication.report": ("ReplicatedConversation", "ReplicationReport"),

@@ -27,9 +27,10 @@ def test_the_pages_are_current() -> None:
     assert reference.outdated() == []
 
 
-def test_every_public_name_is_in_the_library_or_the_errors() -> None:
+def test_every_public_name_has_an_entry_in_the_library_or_the_errors() -> None:
     pages = (DOCS / "reference/library.md").read_text() + (DOCS / "reference/errors.md").read_text()
-    assert [name for name in palaver.__all__ if not re.search(rf"\b{name}\b", pages)] == []
+    entries = set(re.findall(r"^(?:#+ (?:palaver\.)?|\| `)(\w+)`?(?: \||$)", pages, re.MULTILINE))
+    assert [name for name in palaver.__all__ if name not in entries] == ["PalaverError"]  # the root, above the tables
 
 
 def test_every_error_says_what_to_do() -> None:

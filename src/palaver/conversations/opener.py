@@ -39,12 +39,14 @@ if TYPE_CHECKING:
 class Opening:
     """A database that is being opened, as `palaver.open` returns it.
 
-    async with palaver.open(url) as store:     # closed at the end of the block
-        ...
+    Use it in a block, or await it to keep the store open:
 
-    store = await palaver.open(url)            # held for as long as you like
-    ...
-    await store.aclose()
+        async with palaver.open(url) as store:     # closed at the end of the block
+            ...
+
+        store = await palaver.open(url)            # stays open until you close it
+        ...
+        await store.aclose()
     """
 
     def __init__(self, options: StoreOptions) -> None:
