@@ -55,25 +55,34 @@ async def get_scoped_store(services: ServicesDep, caller: CallerDep) -> Store:
 StoreDep = Annotated[Store, Depends(get_scoped_store)]
 
 
-async def get_conversation(store: StoreDep, conversation: Annotated[str, Path(**ID)]) -> Conversation:
+async def get_conversation(
+    store: StoreDep, conversation: Annotated[str, Path(**ID, description="The id of the conversation.")]
+) -> Conversation:
     """Return the conversation of the path. One that the caller may not see is not found."""
     return await store.get(conversation)
 
 
 ConversationDep = Annotated[Conversation, Depends(get_conversation)]
-TurnId = Annotated[str, Path(**ID, description="The id of a turn.")]
+TurnId = Annotated[str, Path(**ID, description="The id of the turn.")]
 IdempotencyKey = Annotated[
     str | None,
-    Header(min_length=1, max_length=512, description="Repeating a request with the same key stores it once."),
+    Header(
+        min_length=1,
+        max_length=512,
+        description="A key of your choice. A repeated request with the same key stores nothing new.",
+    ),
 ]
 IfMatch = Annotated[
     str | None,
     Header(
         max_length=128,
-        description="The last ETag seen: the request fails with 412 if the conversation has changed since.",
+        description="The latest ETag that the client has. If the conversation has "
+        "changed since, the request fails with 412.",
     ),
 ]
-IfNoneMatch = Annotated[str | None, Header(max_length=512)]
+IfNoneMatch = Annotated[
+    str | None, Header(max_length=512, description="ETags that the client has. If one is current, the response is 304.")
+]
 
 
 # ---- replies -------------------------------------------------------------------------------------------------------

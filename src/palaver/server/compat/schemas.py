@@ -40,7 +40,10 @@ class ContextExtension(BaseModel):
     context: Json | None = Field(None, description="Options of the context: policy, token_budget and so on.")
 
 
-Extension = Annotated[ContextExtension | None, Field(description="Palaver's addition; needs a conversation.")]
+Extension = Annotated[
+    ContextExtension | None,
+    Field(description="Extension of Palaver, for requests with a conversation: `context` has options of the context."),
+]
 
 
 Text = Annotated[str, Field(min_length=1)]
@@ -79,12 +82,12 @@ class NewChatCompletion(Open):
         extra="allow",
         json_schema_extra={"examples": [{"model": "offline", "messages": [{"role": "user", "content": "Hello"}]}]},
     )
-    model: str = Field(description="A name from `/v1/models`, or the provider's own name. Empty: the server's own.")
-    messages: list[Json] = Field(min_length=1)
-    stream: bool | None = None
-    stream_options: Json | None = None
+    model: str = Field(description="A name from `/v1/models`, or the provider's own name. Empty: the server's default.")
+    messages: list[Json] = Field(min_length=1, description="Messages in the format of the API.")
+    stream: bool | None = Field(None, description="`true` streams the answer as server-sent events.")
+    stream_options: Json | None = Field(None, description="`include_usage`: end the stream with the token usage.")
     tools: list[Json] | None = Field(None, description="Functions that the client runs.")
-    tool_choice: Choice | ChatToolChoice | None = None
+    tool_choice: Choice | ChatToolChoice | None = Field(None, description="Which tool the model must or may call.")
     store: bool | None = Field(None, description="Store the exchange even if no conversation is named.")
     metadata: dict[str, str] | None = Field(None, description="`conversation_id` names the conversation.")
     palaver: Extension = None
@@ -128,29 +131,31 @@ class ResponseFields(Open):
     model_config = ConfigDict(
         extra="allow", json_schema_extra={"examples": [{"model": "offline", "input": "What can I eat?"}]}
     )
-    input: str | list[Json]
-    instructions: str | None = None
-    conversation: str | Json | None = None
-    previous_response_id: str | None = None
-    store: bool | None = Field(None, description="Default true, as with the provider.")
+    input: str | list[Json] = Field(description="Text, or a list of input items.")
+    instructions: str | None = Field(None, description="System instructions of this request.")
+    conversation: str | Json | None = Field(None, description="The id of the conversation, or an object with its `id`.")
+    previous_response_id: str | None = Field(None, description="The id of the response that this one continues.")
+    store: bool | None = Field(None, description="Store the response. Default: true, as with the provider.")
     context_management: list[Json] | None = Field(
-        None, description="`{type: compaction, compact_threshold}`: compact the thread from this many tokens on."
+        None,
+        description='`{"type": "compaction", "compact_threshold": …}`: compact '
+        "the thread when it has this many tokens.",
     )
-    stream: bool | None = None
-    tools: list[Json] | None = None
-    tool_choice: Choice | ResponseToolChoice | None = None
-    metadata: dict[str, str] | None = None
+    stream: bool | None = Field(None, description="`true` streams the answer as server-sent events.")
+    tools: list[Json] | None = Field(None, description="Functions that the client runs.")
+    tool_choice: Choice | ResponseToolChoice | None = Field(None, description="Which tool the model must or may call.")
+    metadata: dict[str, str] | None = Field(None, description="`conversation_id` names the conversation.")
     palaver: Extension = None
 
 
 class NewResponse(ResponseFields):
-    model: str
+    model: str = Field(description="A name from `/v1/models`, or the provider's own name.")
 
 
 class CountedResponse(ResponseFields):
     """A request whose tokens are counted, not sent."""
 
-    model: str | None = None
+    model: str | None = Field(None, description="The model whose tokens are counted.")
 
 
 class ResponseObject(Open):
@@ -166,9 +171,13 @@ class NewCompaction(Open):
     model_config = ConfigDict(
         extra="allow", json_schema_extra={"examples": [{"model": "offline", "previous_response_id": "resp_01"}]}
     )
-    model: Text
-    input: str | list[Json] | None = Field(None, description="Items to compact, instead of a stored response.")
-    instructions: str | None = None
+    model: Text = Field(
+        description="A model of this server. Palaver summarises with the summariser of the conversation."
+    )
+    input: str | list[Json] | None = Field(
+        None, description="Items to compact, instead of a stored response. Text, or a list of items."
+    )
+    instructions: str | None = Field(None, description="Accepted, but not used.")
     previous_response_id: str | None = Field(None, description="Compact the thread up to this response.")
 
 
@@ -192,12 +201,12 @@ class InputTokens(BaseModel):
 
 
 class NewOpenAIConversation(Open):
-    items: list[Json] | None = Field(None, max_length=20)
-    metadata: Json | None = None
+    items: list[Json] | None = Field(None, max_length=20, description="First items of the conversation, at most 20.")
+    metadata: Json | None = Field(None, description="Metadata of the conversation.")
 
 
 class OpenAIMetadata(Open):
-    metadata: Json
+    metadata: Json = Field(description="The new metadata, which replaces the old.")
 
 
 class OpenAIConversation(BaseModel):
@@ -212,7 +221,7 @@ class NewItems(Open):
         extra="allow",
         json_schema_extra={"examples": [{"items": [{"type": "message", "role": "user", "content": "Hello"}]}]},
     )
-    items: list[Json] = Field(max_length=20)
+    items: list[Json] = Field(max_length=20, description="Items to store, at most 20.")
 
 
 class Item(Open):
@@ -233,9 +242,13 @@ class NewEmbeddings(Open):
         extra="allow", json_schema_extra={"examples": [{"model": "local", "input": ["What can I eat?"]}]}
     )
     model: str = Field(description="The name of the server's embedder, or `local`.")
-    input: Annotated[str, Field(min_length=1)] | list[Annotated[str, Field(min_length=1)]]
-    encoding_format: Literal["float", "base64"] | None = None
-    dimensions: int | None = None
+    input: Annotated[str, Field(min_length=1)] | list[Annotated[str, Field(min_length=1)]] = Field(
+        description="A text, or a list of at most 2,048 texts."
+    )
+    encoding_format: Literal["float", "base64"] | None = Field(
+        None, description="Format of the vectors. Default: `float`."
+    )
+    dimensions: int | None = Field(None, description="Only the dimensions of the embedder are accepted.")
 
 
 class Embedding(BaseModel):
@@ -261,16 +274,18 @@ class NewMessage(Open):
             "examples": [{"model": "offline", "max_tokens": 1024, "messages": [{"role": "user", "content": "Hello"}]}]
         },
     )
-    model: str
-    messages: list[Json] = Field(min_length=1)
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    system: str | list[Json] | None = None
-    stream: bool | None = None
-    tools: list[Json] | None = None
-    tool_choice: AnyMessageToolChoice | OneMessageToolChoice | None = None
+    model: str = Field(description="A name from `/v1/models`, or the provider's own name.")
+    messages: list[Json] = Field(min_length=1, description="Messages in the format of the API.")
+    max_tokens: Annotated[int, Field(ge=1)] | None = Field(None, description="Maximum number of tokens of the answer.")
+    system: str | list[Json] | None = Field(None, description="System prompt.")
+    stream: bool | None = Field(None, description="`true` streams the answer as server-sent events.")
+    tools: list[Json] | None = Field(None, description="Tools that the client runs.")
+    tool_choice: AnyMessageToolChoice | OneMessageToolChoice | None = Field(
+        None, description="Which tool the model must or may call."
+    )
     metadata: Json | None = Field(None, description="`conversation_id` names the conversation.")
     context_management: Json | None = Field(
-        None, description="`edits`: compact_20260112, clear_tool_uses_20250919, clear_thinking_20251015."
+        None, description="`edits`: `compact_20260112`, `clear_tool_uses_20250919` and `clear_thinking_20251015`."
     )
     palaver: Extension = None
 
@@ -305,11 +320,13 @@ class NewUIMessage(Open):
         },
     )
     id: str = Field(description="The id or the key of the conversation.")
-    messages: list[Json] | None = None
+    messages: list[Json] | None = Field(None, description="The whole thread, as `useChat` sends it.")
     message: Json | None = Field(None, description="The last message, instead of all messages.")
-    trigger: Literal["submit-message", "regenerate-message"] | None = None
-    messageId: str | None = None
-    model: str | None = None
+    trigger: Literal["submit-message", "regenerate-message"] | None = Field(
+        None, description="`regenerate-message` answers the last question again."
+    )
+    messageId: str | None = Field(None, description="The id of the message to regenerate or to replace.")
+    model: str | None = Field(None, description="Name of the model.")
     tools: Json | None = Field(None, description="Tools that run in the page, by name.")
     palaver: Extension = None
 

@@ -33,23 +33,23 @@ from palaver.server.rest import schemas
 from palaver.server.rest.models import may_manage
 
 Names = Annotated[list[schemas.Name] | None, Query(min_length=1, max_length=100)]
-After = Annotated[int, Query(ge=0, le=schemas.BIG)]
-Limit = Annotated[int, Query(ge=1, le=10_000)]
+After = Annotated[int, Query(ge=0, le=schemas.BIG, description="Only events after the one with this number.")]
+Limit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of items.")]
 
 
 async def audit(
     request: Request,
     store: StoreDep,
-    conversation: Annotated[str, Path(**ID)],
+    conversation: Annotated[str, Path(**ID, description="The id of the conversation, even if it was deleted.")],
     after: After = 0,
     limit: Limit = 1_000,
-    kind: Names = None,
-    actor: Names = None,
-    turn: Annotated[str | None, Query(max_length=512, min_length=1)] = None,
-    since: schemas.Moment | None = None,
-    until: schemas.Moment | None = None,
+    kind: Annotated[Names, Query(description="Only events of this kind. May be repeated.")] = None,
+    actor: Annotated[Names, Query(description="Only events of this actor. May be repeated.")] = None,
+    turn: Annotated[str | None, Query(max_length=512, min_length=1, description="Only events about this turn.")] = None,
+    since: Annotated[schemas.Moment | None, Query(description="Only events from this time on.")] = None,
+    until: Annotated[schemas.Moment | None, Query(description="Only events before this time.")] = None,
 ) -> Response:
-    """List the log of a conversation: who did what, when. It outlives the conversation, and has no content."""
+    """List the log of a conversation: who did what, and when. It has no content, and is kept after a deletion."""
     found = await store.audit(
         conversation, after=after, limit=limit, kinds=kind, actors=actor, turn=turn, since=since, until=until
     )
@@ -58,7 +58,7 @@ async def audit(
 
 
 async def verify(services: ServicesDep, store: StoreDep, talk: ConversationDep) -> Response:
-    """Recompute every hash, replay the log, check its seals. A fault is reported with the first bad row."""
+    """Recompute every hash, replay the log and check its seals. If something is wrong, report the first bad row."""
     try:
         verified = wire.plain(await talk.verify())
         key = services.settings.audit_key
@@ -70,18 +70,25 @@ async def verify(services: ServicesDep, store: StoreDep, talk: ConversationDep) 
 
 async def list_requests(
     talk: ConversationDep,
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
-    turn: Annotated[str | None, Query(max_length=512, min_length=1)] = None,
-    before: Annotated[str | None, Query(max_length=512, min_length=1)] = None,
+    limit: Annotated[int, Query(ge=1, le=100, description="Maximum number of requests.")] = 20,
+    turn: Annotated[
+        str | None, Query(max_length=512, min_length=1, description="Only requests of this answer.")
+    ] = None,
+    before: Annotated[
+        str | None, Query(max_length=512, min_length=1, description="The id of a request: only requests before it.")
+    ] = None,
 ) -> Response:
-    """List the latest requests to models, secrets redacted, and their responses; oldest first."""
+    """List the latest requests to models with their responses, oldest first. Secrets are redacted."""
     return reply_items([wire.request(one) for one in await talk.requests(limit, turn=turn, before=before)])
 
 
 async def usage(
-    store: StoreDep, since: schemas.Moment | None = None, until: schemas.Moment | None = None, limit: Limit = 1_000
+    store: StoreDep,
+    since: Annotated[schemas.Moment | None, Query(description="Only days from this time on.")] = None,
+    until: Annotated[schemas.Moment | None, Query(description="Only days before this time.")] = None,
+    limit: Limit = 1_000,
 ) -> Response:
-    """List tokens by day (UTC), owner and model, as reported by providers; newest day first."""
+    """List the tokens that providers reported, by day (UTC), owner and model, newest day first."""
     return reply_items([wire.plain(one) for one in await store.usage(since=since, until=until, limit=limit)])
 
 
@@ -93,19 +100,19 @@ async def stats(store: StoreDep) -> Response:
 
 
 async def sweep(store: StoreDep, body: schemas.Sweep) -> Response:
-    """Delete expired conversations and turns. Needs the right `admin`."""
+    """Delete expired conversations and, with `retention_minutes`, old turns. Needs the right `admin`."""
     require_right(store.scope, ADMIN)
     return Reply(wire.plain(await store.sweep(retention_minutes=body.retention_minutes)))
 
 
 async def erase_user(services: ServicesDep, store: StoreDep, body: schemas.EraseUser) -> Response:
-    """Erase a person for good, and return a receipt of what was erased. Needs the right `admin`. Safe to repeat."""
+    """Erase a person permanently, and return a receipt. Needs the right `admin`. It is safe to repeat this."""
     receipt = await store.erase_user(body.user, audit_key=_audit_key(services))
     return Reply(receipt_fields(receipt))
 
 
 async def verify_erasure(services: ServicesDep, store: StoreDep, body: schemas.CheckErasure) -> Response:
-    """Check that a receipt is unchanged, and that nothing which it lists is there again. Needs the right `admin`."""
+    """Verify that a receipt is unchanged, and that nothing in it exists again. Needs the right `admin`."""
     require_right(store.scope, ADMIN)
     try:
         await store.check_erasure(read_receipt(body.receipt), audit_key=_audit_key(services))
@@ -120,14 +127,14 @@ def _audit_key(services: Services) -> bytes | None:
 
 
 async def key_log(request: Request, store: StoreDep, after: After = 0, limit: Limit = 1_000) -> Response:
-    """List the log of keys: created, used, refused, revoked, and from where. Needs the right `admin`."""
+    """List the log of API keys: when and from where they were created, used, refused or revoked. Needs `admin`."""
     found = await api_keys.key_log(store, after, limit)
     more = page_path(request, after=found[-1].n) if len(found) == limit else None
     return Reply({"items": [wire.event(one) for one in found], "next": more})
 
 
 async def get_settings(services: ServicesDep, caller: CallerDep) -> Response:
-    """Describe the caller, the models, policies and agents, and the limits."""
+    """Get the rights of the caller, the models, policies and agents of the server, and its limits."""
     await services.model_settings.refresh()
     settings, book = services.settings, models_of(services.store)
     scope = caller.scope

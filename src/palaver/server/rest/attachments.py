@@ -29,11 +29,18 @@ from palaver.server.dependencies import (
 from palaver.server.errors import Refusal
 from palaver.server.rest import schemas
 
-AttachmentId = Annotated[str, Path(**ID)]
-Filename = Annotated[str | None, Query(min_length=1, max_length=255, description="The name of a raw upload.")]
-RangeOf = Annotated[str | None, Header(alias="Range", max_length=512, description="`bytes=0-1023`: one range.")]
-IfRange = Annotated[str | None, Header(max_length=512)]
-TicketOf = Annotated[str | None, Query(max_length=4_096, description="Instead of a header: part of a link.")]
+AttachmentId = Annotated[str, Path(**ID, description="The id of the file.")]
+UploadId = Annotated[str, Path(**ID, description="The id of the upload.")]
+Filename = Annotated[
+    str | None, Query(min_length=1, max_length=255, description="Name of the file, if the body is the file itself.")
+]
+RangeOf = Annotated[
+    str | None, Header(alias="Range", max_length=512, description="One range of bytes, such as `bytes=0-1023`.")
+]
+IfRange = Annotated[str | None, Header(max_length=512, description="An ETag: the range is sent only if it is current.")]
+TicketOf = Annotated[
+    str | None, Query(max_length=4_096, description="The ticket of a link, instead of an `Authorization` header.")
+]
 # A file is never a page of this origin: browsers save it, and one that shows it may run nothing.
 SANDBOX = "default-src 'none'; sandbox"
 # Sent with their own type, so that a page can show or play them. Other files are sent as bytes.
@@ -45,10 +52,11 @@ LINK_SECONDS = 300
 
 
 async def upload_attachment(request: Request, talk: ConversationDep, filename: Filename = None) -> Response:
-    """Store a file, at most 50 MB: as the body itself, or as the field `file` of a form.
+    """Store a file of at most 50 MB. Send it as the body, or as the field `file` of a form.
 
-    Put its id into `attachments` of a turn. Its type is detected from its bytes. A name or type that contradicts them
-    is refused with 415. So is a file that is not an image, PDF, text, office document, audio, video or archive.
+    Then put its id into `attachments` of a turn. The type of the file is detected from its bytes. A name or type that
+    contradicts them is refused with 415. So is a file that is not an image, PDF, text, office document, audio, video or
+    archive.
     """
     if request.headers.get("content-type", "").startswith("multipart/form-data"):
         data, name, kind = await _read_form(request)
@@ -75,7 +83,7 @@ def _created_reply(talk: ConversationDep, stored: Attachment) -> Response:
 async def open_upload(
     services: ServicesDep, caller: CallerDep, talk: ConversationDep, body: schemas.NewUpload
 ) -> Response:
-    """Open an upload: PUT the bytes to `url`, then complete it. With a bucket, the bytes go there directly."""
+    """Open an upload. PUT the bytes to `url`, then complete the upload. If the server uses a bucket, `url` is in it."""
     seconds = body.seconds or services.settings.upload_seconds
     upload = await talk.open_upload(body.filename, media_type=body.media_type, seconds=int(seconds))
     path = f"/api/conversations/{talk.id}/uploads/{upload.id}"
@@ -95,10 +103,10 @@ async def put_upload(
     services: ServicesDep,
     store: StoreDep,
     talk: ConversationDep,
-    upload: AttachmentId,
+    upload: UploadId,
     ticket: TicketOf = None,
 ) -> Response:
-    """Receive the bytes of an upload, if the server has no bucket."""
+    """Send the bytes of an upload, if the server uses no bucket."""
     require_right(store.scope, WRITE)
     known = services.authenticator.upload_of(ticket, upload)
     await talk.put_upload(known, await request.body())
@@ -106,9 +114,9 @@ async def put_upload(
 
 
 async def complete_upload(
-    services: ServicesDep, store: StoreDep, talk: ConversationDep, upload: AttachmentId, body: schemas.UploadToken
+    services: ServicesDep, store: StoreDep, talk: ConversationDep, upload: UploadId, body: schemas.UploadToken
 ) -> Response:
-    """Check and store an uploaded file. Can be repeated."""
+    """Complete an upload: check and store the file. It is safe to repeat this."""
     require_right(store.scope, WRITE)
     return _created_reply(talk, await talk.complete_upload(services.authenticator.upload_of(body.token, upload)))
 
@@ -119,8 +127,8 @@ async def complete_upload(
 async def list_attachments(
     request: Request,
     talk: ConversationDep,
-    limit: Annotated[int, Query(ge=1, le=1_000)] = 50,
-    before: Annotated[str | None, Query(**ID, description="The id of the last one seen.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1_000, description="Maximum number of files.")] = 50,
+    before: Annotated[str | None, Query(**ID, description="The id of a file: only files before it.")] = None,
 ) -> Response:
     """List the files of a conversation, newest first, including those without a turn."""
     found = await talk.attachments(limit, before=before)
@@ -130,17 +138,17 @@ async def list_attachments(
 
 
 async def get_attachment(talk: ConversationDep, attachment: AttachmentId) -> Response:
-    """Describe a file."""
+    """Get the description of a file: name, type, size, hash and turn."""
     return Reply(wire.attachment(await talk.attachment(attachment)))
 
 
 async def get_attachment_text(
     talk: ConversationDep,
     attachment: AttachmentId,
-    start: Annotated[int, Query(ge=0, le=schemas.BIG)] = 0,
-    length: Annotated[int, Query(ge=1, le=1_000_000)] = 100_000,
+    start: Annotated[int, Query(ge=0, le=schemas.BIG, description="Position of the first character.")] = 0,
+    length: Annotated[int, Query(ge=1, le=1_000_000, description="Number of characters.")] = 100_000,
 ) -> Response:
-    """Return the text of a PDF, an office document or a text file. `problem` says why there is none."""
+    """Get the text of a PDF, an office document or a text file. If there is none, `problem` is the reason."""
     found = await talk.attachment_text(attachment)
     shown = {"start": start, "text": found.text[start : start + length], "characters": len(found.text)}
     return Reply({"attachment": found.attachment, "problem": found.problem, **shown})
@@ -152,7 +160,7 @@ async def get_attachment_text(
 async def create_link(
     services: ServicesDep, caller: CallerDep, talk: ConversationDep, attachment: AttachmentId, body: schemas.NewLink
 ) -> Response:
-    """Create a link to the file that works without credentials for a short time, for an `<img>` or a download."""
+    """Create a link to the file that works without credentials for a limited time, such as for an `<img>`."""
     known = await talk.attachment(attachment)
     path = f"/api/conversations/{talk.id}/attachments/{known.id}/content"
     seconds = body.seconds or LINK_SECONDS
@@ -170,7 +178,7 @@ async def download_attachment(
     if_none_match: IfNoneMatch = None,
     ticket: TicketOf = None,
 ) -> Response:
-    """Download a file, checked against its hash, or one range of it."""
+    """Download a file, or one range of it. A whole file is checked against its hash."""
     known = await talk.attachment(attachment)
     headers = _file_headers(known)
     if if_none_match is not None and headers["ETag"] in [

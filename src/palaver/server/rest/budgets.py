@@ -15,16 +15,20 @@ from palaver.server.rest import schemas
 Name = Annotated[str | None, Query(max_length=512, min_length=1)]
 
 
-async def list_budgets(store: StoreDep, user: Name = None, key: Name = None) -> Response:
-    """List the limits that hold for the caller, and how much of each is used.
+async def list_budgets(
+    store: StoreDep,
+    user: Annotated[Name, Query(description="The id of a user.")] = None,
+    key: Annotated[Name, Query(description="The id of an API key.")] = None,
+) -> Response:
+    """List the limits that apply to the caller, and how much of each is used.
 
-    `user` and `key` show the budgets of another user, or of an API key by its id; that needs the right `admin`.
+    With `user` or `key`, list the budget of another user or of an API key. This needs the right `admin`.
     """
     return reply_items([_shown(line) for line in await store.budgets(user=user, key=key)])
 
 
 async def set_budget(store: StoreDep, body: schemas.NewBudget) -> Response:
-    """Set the limits of one user or key in place of the defaults; without limits, return to them.
+    """Set the limits of one user or key, instead of the defaults. Without limits, the defaults apply again.
 
     Needs the right `admin`. The tenant's own budget cannot be set with a key or a JWT.
     """

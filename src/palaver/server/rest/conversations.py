@@ -30,14 +30,14 @@ from palaver.server.dependencies import (
 )
 from palaver.server.rest import schemas
 
-Limit = Annotated[int, Query(ge=1, le=1_000, description="At most 1,000.")]
+Limit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of items.")]
 Filter = Annotated[str | None, Query(max_length=512, min_length=1)]
 
 
 async def create_conversation(store: StoreDep, body: schemas.NewConversation) -> Response:
-    """Create a conversation; with a key that exists, return the conversation that has it.
+    """Create a conversation. If `key` exists, return the conversation with that key.
 
-    Settings must be those that are stored then. A `Warning` header names metadata that looks like a setting.
+    In that case, `settings` must equal the stored ones. A `Warning` header names metadata that looks like a setting.
     """
     fields = sent_fields(body)
     talk = await store.conversation(fields.pop("key", None), owner=fields.pop("owner", None), **fields)
@@ -55,19 +55,19 @@ def _metadata_warning(body: schemas.ConversationFields) -> dict[str, str]:
 async def list_conversations(
     request: Request,
     store: StoreDep,
-    owner: Filter = None,
-    workspace: Filter = None,
-    agent: Filter = None,
+    owner: Annotated[Filter, Query(description="Only conversations of this owner.")] = None,
+    workspace: Annotated[Filter, Query(description="Only conversations in this workspace.")] = None,
+    agent: Annotated[Filter, Query(description="Only conversations with this agent.")] = None,
     kind: Annotated[
-        Literal["talk", "state", "items", "all"], Query(description="Only talk is listed by default.")
+        Literal["talk", "state", "items", "all"], Query(description="Kind of the conversations. `talk`: chats.")
     ] = "talk",
     limit: Limit = 50,
-    cursor: Annotated[str | None, Query(max_length=512)] = None,
+    cursor: Annotated[str | None, Query(max_length=512, description="The `cursor` of the previous page.")] = None,
     where: schemas.WhereText = None,
-    group: Literal["date"] | None = None,
-    timezone: Annotated[str, Query(max_length=64, description="For the groups: an IANA name.")] = "UTC",
+    group: Annotated[Literal["date"] | None, Query(description="`date` also groups the items by date.")] = None,
+    timezone: Annotated[str, Query(max_length=64, description="Time zone of the groups: an IANA name.")] = "UTC",
 ) -> Response:
-    """List the conversations that the caller may see, most recently used first; optionally grouped by date."""
+    """List the conversations that the caller can see, most recently used first."""
     page = await store.conversations(
         owner=owner,
         workspace=workspace,
@@ -102,7 +102,9 @@ def _zone(name: str) -> tzinfo:
 
 
 async def find_conversation(
-    store: StoreDep, key: Annotated[str, Query(max_length=512, min_length=1)], owner: Filter = None
+    store: StoreDep,
+    key: Annotated[str, Query(max_length=512, min_length=1, description="The key of the conversation.")],
+    owner: Annotated[Filter, Query(description="The owner of the conversation. Default: the caller.")] = None,
 ) -> Response:
     """Find a conversation by key, without creating one."""
     return Reply(wire.conversation((await store.find(key, owner=owner)).info))
@@ -110,23 +112,23 @@ async def find_conversation(
 
 async def search_conversations(
     store: StoreDep,
-    q: Annotated[str, Query(max_length=1_000, description="The last word may be a prefix.")],
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    q: Annotated[str, Query(max_length=1_000, description="The words to search for. The last one may be a prefix.")],
+    limit: Annotated[int, Query(ge=1, le=100, description="Maximum number of conversations.")] = 20,
     where: schemas.WhereText = None,
 ) -> Response:
-    """Find conversations with these words in their title or text; with `where`, in turns that meet its conditions."""
+    """Find conversations that contain these words in the title or in turns. `where` sets conditions on the turns."""
     return await reply_matches(await store.search(q, limit=limit, where=read_where(where)), wire.found)
 
 
 async def get_conversation(talk: ConversationDep, if_none_match: IfNoneMatch = None) -> Response:
-    """Get a conversation."""
+    """Get a conversation without its turns."""
     return reply_with_etag(wire.conversation(talk.info), talk.info, if_none_match, {})
 
 
 async def update_conversation(
     talk: ConversationDep, body: schemas.ChangedConversation, if_match: IfMatch = None
 ) -> Response:
-    """Change title, workspace, agent, model, participants, metadata, settings or ttl; other fields stay."""
+    """Change title, workspace, agent, model, participants, metadata, settings or ttl. Fields that are not sent stay."""
     try:
         info = await talk.update(expected_updated=last_update_seen(if_match), **sent_fields(body))
     except UpdateConflict as conflict:
@@ -137,12 +139,12 @@ async def update_conversation(
 
 
 async def delete_conversation(talk: ConversationDep) -> Response:
-    """Delete a conversation permanently, with its files. Its log stays; it has no content."""
+    """Delete a conversation permanently, with its files. Its log, which has no content, is kept."""
     await talk.forget()
     return Response(status_code=204)
 
 
 async def reset_conversation(talk: ConversationDep) -> Response:
-    """Forget every turn and keep the conversation."""
+    """Delete every turn permanently, and keep the conversation."""
     await talk.reset()
     return Reply(wire.conversation(await talk.refresh()))

@@ -24,17 +24,27 @@ from palaver.server.live import sse
 from palaver.server.live.channel import Channel, Closed
 from palaver.server.live.frames import FeedPosition, Frame
 
-LastEventId = Annotated[str | None, Header(max_length=20_000, description="EventSource sends it by itself.")]
-AfterPoint = Annotated[
-    str | None, Query(max_length=20_000, description="An event number or an `id:` of this stream; 0: from the start.")
+LastEventId = Annotated[
+    str | None,
+    Header(max_length=20_000, description="The `id:` of the last frame. EventSource sends it when it reconnects."),
 ]
-TicketOf = Annotated[str | None, Query(max_length=20_000, description="Instead of a header; see `create_ticket`.")]
+AfterPoint = Annotated[
+    str | None,
+    Query(
+        max_length=20_000,
+        description="An event number, or the `id:` of a frame. Default: 0, the start of the log.",
+    ),
+]
+TicketOf = Annotated[
+    str | None,
+    Query(max_length=20_000, description="A ticket of `POST /api/tickets`, instead of an `Authorization` header."),
+]
 SILENCE = (Frame("silence", 0, {}), "")
 QUEUED = 64  # frames of a multiplexed stream that may wait for a slow client
 
 
 async def create_ticket(services: ServicesDep, store: StoreDep, caller: CallerDep) -> Response:
-    """Create a short-lived ticket to read events, for a browser's EventSource, which cannot send a key."""
+    """Create a short-lived ticket to read events. It is for EventSource in browsers, which cannot send a key."""
     require_right(store.scope, READ)
     ticket = services.authenticator.ticket(caller)
     return Reply({"ticket": ticket, "expires_in": services.settings.ticket_seconds}, 201)
@@ -48,12 +58,14 @@ async def follow_conversation(
     last_event_id: LastEventId = None,
     ticket: TicketOf = None,
 ) -> Response:
-    """Stream the events of a conversation, from a position on and then live, as server-sent events.
+    """Stream the events of a conversation as server-sent events: first the stored ones after a position, then live.
 
-    `append`, `open`, `delta`, `commit`, `abort` are about turns; other frames have the kinds of the log. The `delta`
-    frames of a turn make up its text; `commit` and `abort` have the whole turn. `reset` means that the position is not
-    in this log: read the turns again. `gone`, `denied` and `closing` are the last frame of a stream. After `closing`,
-    connect again with the `id:` of the last frame, or with `after` as its data says.
+    - `append`, `open`, `delta`, `commit` and `abort` are about turns. The `delta` frames of a turn make up its text.
+      `commit` and `abort` have the whole turn.
+    - `reset`: the position is not in this log. Read the turns again.
+    - `gone`, `denied` and `closing` are the last frame of a stream. After `closing`, connect again with the `id:` of
+      the last frame, or with the `after` in its data.
+    - Every other frame has the name of its kind of event in the log.
     """
     services.check_stream_limit(caller)
     feed = _Feed(services, caller, talk)
@@ -65,15 +77,17 @@ async def follow_conversations(
     services: ServicesDep,
     store: StoreDep,
     caller: CallerDep,
-    conversation: Annotated[list[str], Query(min_length=1, max_length=100, description="Their ids, at most 100.")],
+    conversation: Annotated[
+        list[str], Query(min_length=1, max_length=100, description="The ids of the conversations, at most 100.")
+    ],
     after: AfterPoint = None,
     last_event_id: LastEventId = None,
     ticket: TicketOf = None,
 ) -> Response:
     """Stream the events of several conversations on one connection.
 
-    The positions of an `id:` are in the order of the conversations in the URL, separated by semicolons; the data of
-    each frame names its conversation.
+    The data of each frame has the id of its conversation. An `id:` contains one position per conversation, in the order
+    of the URL, separated by semicolons.
     """
     if len(conversation) > services.settings.max_feeds:
         limit = services.settings.max_feeds

@@ -45,10 +45,11 @@ async def generate(
     body: schemas.Question,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Store the message, build the context, call the model, store the answer while it streams, run its tools.
+    """Store the message, build the context, call the model, run its tools, and store the answer while it streams.
 
-    With `stream`, or `Accept: text/event-stream`: frames `message`, `delta`, `reasoning`, `tool_calls`, `tool_result`,
-    and at the end `done` or `error`. Disconnecting does not stop it: follow it at `/events`, stop it at `/stop`.
+    With `stream`, or `Accept: text/event-stream`, the response is a stream of the frames `message`, `delta`,
+    `reasoning`, `tool_calls` and `tool_result`, with `done` or `error` at the end. Disconnecting does not stop the
+    answer: follow it at `/events`, or stop it at `/stop`.
     """
     await services.model_settings.refresh()
     options = _options(services, store, talk, body)
@@ -68,7 +69,7 @@ async def regenerate(
     turn: TurnId,
     body: schemas.Regenerate,
 ) -> Response:
-    """Answer a question again. Question and answer become a new branch; the old one stays."""
+    """Answer a question again. The question and the new answer become a new branch. The old branch is kept."""
     old = await talk.turn(turn)
     question = old if old.role == "user" else find_question(await talk.history(RECENT, before=old), old)
     options = _options(services, store, talk, body)

@@ -26,10 +26,10 @@ EVERY = 0.3  # seconds between two frames of progress
 
 
 async def import_conversations(request: Request, store: StoreDep) -> Response:
-    """Import an export of ChatGPT, Claude, Open WebUI or LibreChat: the archive or JSON file is the body.
+    """Import an export of ChatGPT, Claude, Open WebUI or LibreChat. The body is the archive or the JSON file.
 
-    Replies with frames `progress` (`read` of `size` bytes), and at the end `done` with a report or `error`. It is
-    safe to repeat: messages that are here already are not stored again.
+    The response is a stream of frames: `progress` (`read` of `size` bytes), and at the end `done` with a report, or
+    `error`. It is safe to repeat an import: messages that were imported before are not stored again.
     """
     require_right(store.scope, READ)
     require_right(store.scope, WRITE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Path
+from fastapi import Path, Query
 from starlette.responses import Response
 
 from palaver.core.rights import require_right
@@ -14,21 +14,25 @@ from palaver.server import wire
 from palaver.server.dependencies import ID, ConversationDep, Reply, StoreDep, reply_items, reply_results, sent_fields
 from palaver.server.rest import schemas
 
-ListName = Literal[
-    "goals", "requirements", "constraints", "decisions", "assumptions", "open_questions", "glossary", "stakeholders",
-    "instructions", "summary",
+ListName = Annotated[
+    Literal[
+        "goals", "requirements", "constraints", "decisions", "assumptions", "open_questions", "glossary",
+        "stakeholders", "instructions", "summary",
+    ],
+    Path(description="The list of notes."),
 ]  # fmt: skip
-Index = Annotated[int, Path(ge=0, le=100_000)]
+FactId = Annotated[str, Path(**ID, description="The id of the fact.")]
+Index = Annotated[int, Path(ge=0, le=100_000, description="The index of the note in its list.")]
 
 
 async def recall(talk: ConversationDep, body: schemas.RecallQuery) -> Response:
-    """Find the turns and facts that match a question best, with the parts of their scores."""
+    """Find the turns and facts that match a question best, each with the parts of its score."""
     options = sent_fields(body)
     return reply_results(await talk.recall(options.pop("query"), **options), wire.hit)
 
 
 async def build_context(store: StoreDep, talk: ConversationDep, body: schemas.ContextQuery) -> Response:
-    """Build the context for a model, within the budget, with an explanation of each piece."""
+    """Build the context for a model, within a budget, with an explanation of each block."""
     options = {name: value for name, value in sent_fields(body, "format").items() if value is not None}
     if "instructions" in options:
         require_right(store.scope, SYSTEM)
@@ -50,38 +54,38 @@ async def list_summaries(talk: ConversationDep) -> Response:
 
 
 async def summarize(talk: ConversationDep, body: schemas.Through | None = None) -> Response:
-    """Summarise the older half of the turns without a summary, or all through a turn, and return all summaries."""
+    """Summarise the older half of the turns without a summary, or all through `through`. Return all summaries."""
     through = None if body is None else body.through
     return reply_items([wire.plain(one) for one in await talk.summarize(through=through)])
 
 
 async def compact(talk: ConversationDep, body: schemas.Compact) -> Response:
-    """Write the summaries that are due. Turns are kept."""
+    """Write the summaries that are due. The turns are kept."""
     return Reply({"summaries": await talk.compact(**sent_fields(body))})
 
 
 async def list_facts(
-    talk: ConversationDep, include_invalidated: bool = False, as_of: schemas.Moment | None = None
+    talk: ConversationDep,
+    include_invalidated: Annotated[bool, Query(description="Include facts that a later fact has replaced.")] = False,
+    as_of: Annotated[schemas.Moment | None, Query(description="The facts that were believed at this time.")] = None,
 ) -> Response:
-    """List the facts, each with its source and the time since when it holds; with `as_of`, as believed then."""
+    """List the facts, each with its source turn and the time from which it holds."""
     return reply_results(await talk.facts(include_invalidated=include_invalidated, as_of=as_of), wire.plain)
 
 
 async def extract_facts(talk: ConversationDep, body: schemas.Through | None = None) -> Response:
-    """Extract facts from the turns without a summary, all or through a turn, and return the new ones."""
+    """Extract facts from the turns that have no summary, or only from those through `through`. Return the new facts."""
     through = None if body is None else body.through
     return reply_items([wire.plain(one) for one in await talk.extract_facts(through=through)])
 
 
-async def correct_fact(
-    talk: ConversationDep, fact: Annotated[str, Path(**ID)], body: schemas.CorrectedFact
-) -> Response:
-    """Put a corrected fact in the place of one. No extractor changes it later."""
+async def correct_fact(talk: ConversationDep, fact: FactId, body: schemas.CorrectedFact) -> Response:
+    """Replace a fact with a corrected one. Extractors do not change it later."""
     options: dict[str, Any] = sent_fields(body)
     return Reply(wire.plain(await talk.correct_fact(fact, options.pop("text"), **options)))
 
 
-async def forget_fact(talk: ConversationDep, fact: Annotated[str, Path(**ID)]) -> Response:
+async def forget_fact(talk: ConversationDep, fact: FactId) -> Response:
     """Delete a fact permanently."""
     if not await talk.forget_fact(fact):
         raise NotFound("no such fact in this conversation")

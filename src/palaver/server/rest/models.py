@@ -16,7 +16,7 @@ from palaver.server.dependencies import CallerDep, Reply, ServicesDep, sent_fiel
 from palaver.server.model_settings import ModelSettings
 from palaver.server.rest import schemas
 
-ModelName = Annotated[str, Query(min_length=1, max_length=100)]
+ModelName = Annotated[str, Query(min_length=1, max_length=100, description="Name of the model.")]
 
 
 def may_manage(services: Services, caller: Caller) -> bool:
@@ -44,7 +44,7 @@ async def list_server_models(services: ServicesDep, caller: CallerDep) -> Respon
 
 
 async def put_server_model(services: ServicesDep, caller: CallerDep, body: schemas.ServerModel) -> Response:
-    """Add a model, or change one that was added. Its key is stored, and never returned. Needs the right `admin`."""
+    """Add a model, or change one that was added. Its API key is stored, but never returned. Needs the right `admin`."""
     models = await _managed(services, caller)
     fields = {name: value for name, value in sent_fields(body).items() if value is not None}
     await models.put(fields.pop("name"), fields)
@@ -52,14 +52,14 @@ async def put_server_model(services: ServicesDep, caller: CallerDep, body: schem
 
 
 async def delete_server_model(services: ServicesDep, caller: CallerDep, name: ModelName) -> Response:
-    """Remove a model that was added, with its key. Needs the right `admin`."""
+    """Remove a model that was added, with its API key. Needs the right `admin`."""
     models = await _managed(services, caller)
     await models.remove(name)
     return _reply(models)
 
 
 async def try_server_model(services: ServicesDep, caller: CallerDep, body: schemas.ServerModelName) -> Response:
-    """Ask a model for one word, and report whether it answers. Needs the right `admin`."""
+    """Send a short request to a model, and report whether it answers. Needs the right `admin`."""
     models = await _managed(services, caller)
     return Reply(await models.test(body.name))
 

@@ -17,18 +17,20 @@ from palaver.server.rest import schemas
 ME = "me"
 
 
-async def get_person(store: StoreDep, person: Annotated[str, Path(**ID, description="A user, or `me`.")]) -> Subject:
+async def get_person(
+    store: StoreDep, person: Annotated[str, Path(**ID, description="The id of a user. `me`: the caller.")]
+) -> Subject:
     """Return the memory of the person of the path."""
     local = components_of(store).worker.person.default_person
     return store.person((store.scope.user or local or ME) if person == ME else person)
 
 
 PersonDep = Annotated[Subject, Depends(get_person)]
-ItemId = Annotated[str, Path(**ID, description="The id of an item.")]
+ItemId = Annotated[str, Path(**ID, description="The id of the item.")]
 
 
 async def get_person_profile(store: StoreDep, person: PersonDep) -> Response:
-    """Get what is known of a person as a short text, and how much there is."""
+    """Get what is remembered about a person as a short text, with counts of the items."""
     profile = await person.profile()
     approved, proposed = await person.facts(), await person.proposals()
     return Reply(
@@ -44,13 +46,15 @@ async def get_person_profile(store: StoreDep, person: PersonDep) -> Response:
 
 async def list_person_facts(
     person: PersonDep,
-    kind: Annotated[str | None, Query(min_length=1, max_length=MAX_NAME)] = None,
-    as_of: schemas.Moment | None = None,
-    include_ended: bool = False,
-    status: Literal["approved", "proposed", "all"] = "approved",
-    limit: Annotated[int, Query(ge=0, le=MAX_ITEMS)] = 1_000,
+    kind: Annotated[
+        str | None, Query(min_length=1, max_length=MAX_NAME, description="Only items of this kind.")
+    ] = None,
+    as_of: Annotated[schemas.Moment | None, Query(description="The items that were believed at this time.")] = None,
+    include_ended: Annotated[bool, Query(description="Include items that no longer hold.")] = False,
+    status: Annotated[Literal["approved", "proposed", "all"], Query(description="Status of the items.")] = "approved",
+    limit: Annotated[int, Query(ge=0, le=MAX_ITEMS, description="Maximum number of items.")] = 1_000,
 ) -> Response:
-    """List what is remembered of a person, newest first, with the turns that say it."""
+    """List what is remembered about a person, newest first, with the source turns."""
     found = await person.facts(
         kind=kind, as_of=as_of, include_ended=include_ended, status=None if status == "all" else status, limit=limit
     )
@@ -58,19 +62,19 @@ async def list_person_facts(
 
 
 async def remember_about_person(person: PersonDep, body: schemas.NewItem) -> Response:
-    """Remember something about a person. No extractor changes it."""
+    """Remember something about a person. Extractors do not change it."""
     options: dict[str, Any] = sent_fields(body)
     return Reply(wire.item(await person.remember(options.pop("text"), **options)), 201)
 
 
 async def correct_person_fact(person: PersonDep, item: ItemId, body: schemas.CorrectedItem) -> Response:
-    """Put a corrected statement in the place of an item. It wins over what is found in conversations later."""
+    """Replace an item with a corrected one. Later statements in conversations do not override it."""
     options: dict[str, Any] = sent_fields(body)
     return Reply(wire.item(await person.correct(item, options.pop("text"), **options)))
 
 
 async def approve_person_fact(person: PersonDep, item: ItemId) -> Response:
-    """Approve a proposed item: from now on it may be in prompts."""
+    """Approve a proposed item. From then on, prompts can contain it."""
     return Reply(wire.item(await person.approve(item)))
 
 
@@ -86,17 +90,17 @@ async def get_person_fact_history(person: PersonDep, item: ItemId) -> Response:
 
 
 async def recall_for_person(person: PersonDep, body: schemas.PersonQuery) -> Response:
-    """Find what fits a question best: remembered items, and turns of all conversations that the person may see."""
+    """Find what matches a question best: remembered items, and turns of all conversations that the caller may see."""
     return reply_items([wire.hit(one) for one in await person.recall(body.query, k=body.k)])
 
 
 async def export_person(person: PersonDep) -> Response:
-    """Export everything that is remembered of a person, ended and proposed items included."""
+    """Export everything that is remembered about a person, including ended and proposed items."""
     return Reply(await person.export())
 
 
 async def forget_person(person: PersonDep) -> Response:
-    """Delete everything that is remembered of a person, permanently. Conversations stay."""
+    """Delete everything that is remembered about a person, permanently. Conversations are kept."""
     await person.forget()
     return Response(status_code=204)
 
@@ -107,20 +111,22 @@ async def learn_about_person(person: PersonDep) -> Response:
 
 
 async def set_person_consent(person: PersonDep, body: schemas.ConsentGiven) -> Response:
-    """Note whether a person agrees to being remembered."""
+    """Record whether a person agrees to be remembered."""
     await person.consent(body.agreed)
     return Response(status_code=204)
 
 
 async def verify_person(person: PersonDep) -> Response:
-    """Check every remembered item against the log of this memory."""
+    """Verify every remembered item against the log of this memory."""
     verified = await person.verify()
     if verified is None:
         return Reply({"ok": True, "conversation": ""})
     return Reply({"ok": True, **wire.plain(verified)})
 
 
-async def audit_person(person: PersonDep, after: Annotated[int, Query(ge=0)] = 0) -> Response:
-    """List the log of a person's memory: who changed it when, without words."""
+async def audit_person(
+    person: PersonDep, after: Annotated[int, Query(ge=0, description="Only events after the one with this number.")] = 0
+) -> Response:
+    """List the log of a person's memory: who changed it, and when. The log has no content."""
     found = await person.audit(after=after)
     return Reply({"items": [wire.event(one) for one in found], "next": None})

@@ -22,7 +22,7 @@ from palaver.server.rest import schemas
 async def open_stream(
     talk: ConversationDep, body: schemas.NewStream, idempotency_key: IdempotencyKey = None, if_match: IfMatch = None
 ) -> Response:
-    """Open a pending turn. Without a chunk or a renewal within 30 seconds it is sealed as aborted."""
+    """Open a pending turn. If no chunk and no renewal arrives for 30 seconds, it is sealed as aborted."""
     fields = {name: value for name, value in sent_fields(body, "expected_seq").items() if value is not None}
     if idempotency_key is not None:
         fields["idempotency_key"] = idempotency_key
@@ -53,5 +53,5 @@ async def commit_stream(talk: ConversationDep, turn: TurnId, body: schemas.Strea
 
 
 async def abort_stream(talk: ConversationDep, turn: TurnId) -> Response:
-    """Seal the turn as aborted: it leaves the active view, and its text stays on record."""
+    """Seal the turn as aborted. It leaves the active branch, but its text is kept."""
     return Reply(wire.turn(await talk.append_abort(turn)))

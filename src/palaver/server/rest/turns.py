@@ -33,10 +33,10 @@ from palaver.server.dependencies import (
 )
 from palaver.server.rest import schemas
 
-Cursor = Annotated[str | None, Query(max_length=512, min_length=1, description="The id of a turn.")]
+Cursor = Annotated[str | None, Query(max_length=512, min_length=1)]
 Names = Annotated[list[schemas.Name] | None, Query(min_length=1, max_length=100)]
 Roles = Annotated[list[schemas.Role] | None, Query(min_length=1)]
-Limit = Annotated[int, Query(ge=1, le=1_000, description="At most 1,000.")]
+Limit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of turns.")]
 INTERRUPTED = 10  # latest turns among which interrupted answers are searched
 
 
@@ -88,21 +88,21 @@ async def list_turns(
     request: Request,
     talk: ConversationDep,
     limit: Limit = 50,
-    before: Cursor = None,
-    after: Cursor = None,
-    since: schemas.Moment | None = None,
-    until: schemas.Moment | None = None,
-    include_superseded: bool = False,
-    include_summaries: bool = False,
-    participant: Names = None,
-    role: Roles = None,
+    before: Annotated[Cursor, Query(description="The id of a turn: only turns before it.")] = None,
+    after: Annotated[Cursor, Query(description="The id of a turn: only turns after it.")] = None,
+    since: Annotated[schemas.Moment | None, Query(description="Only turns from this time on.")] = None,
+    until: Annotated[schemas.Moment | None, Query(description="Only turns before this time.")] = None,
+    include_superseded: Annotated[bool, Query(description="Include turns that are not in the active branch.")] = False,
+    include_summaries: Annotated[bool, Query(description="Include the summaries of the turns.")] = False,
+    participant: Annotated[Names, Query(description="Only turns of this actor. May be repeated.")] = None,
+    role: Annotated[Roles, Query(description="Only turns with this role. May be repeated.")] = None,
     where: schemas.WhereText = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """List the latest turns of the active view, oldest first. `older` and `newer` lead to the pages around it.
+    """List the latest turns of the active branch, oldest first. `older` and `newer` are paths of further pages.
 
-    Answers that were interrupted at the end of the thread follow, with the status `aborted`, until another answer or
-    message takes their place.
+    If the last answer was interrupted, it follows the other turns, with the status `aborted`. It is listed until the
+    conversation continues.
     """
     found = await talk.history(
         limit + 1,
@@ -147,7 +147,7 @@ async def get_turn(talk: ConversationDep, turn: TurnId) -> Response:
 
 
 async def forget_turn(talk: ConversationDep, turn: TurnId) -> Response:
-    """Delete a turn permanently: from rows, indexes, summaries, facts, records of requests and files."""
+    """Delete a turn permanently, with its files and its entries in indexes, summaries, facts and requests."""
     await talk.forget(turn)
     return Response(status_code=204)
 
@@ -159,7 +159,7 @@ async def edit_turn(
     body: schemas.EditedTurn,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Replace a turn with a new version. The old one stays on record, and can be made active again."""
+    """Replace a turn with a new version. The old version is kept, and can be made active again."""
     old = await talk.turn(turn)
     fields = {"actor": actor_of_edit(store.scope, old), **await _draft_fields(talk, body, replaced=old.id)}
     if idempotency_key is not None:
@@ -175,18 +175,20 @@ async def switch_branch(talk: ConversationDep, turn: TurnId) -> Response:
     return Reply(wire.conversation(await talk.refresh()))
 
 
-async def list_branches(talk: ConversationDep, turn: Cursor = None) -> Response:
-    """List the positions with more than one version: all, or that of one turn."""
+async def list_branches(
+    talk: ConversationDep, turn: Annotated[Cursor, Query(description="The id of a turn: only its position.")] = None
+) -> Response:
+    """List the positions that have more than one version: all of them, or that of one turn."""
     return reply_items([wire.branch(one) for one in await talk.branches(turn)])
 
 
 async def search_turns(
     talk: ConversationDep,
-    q: Annotated[str, Query(max_length=1_000)],
-    limit: Annotated[int, Query(ge=1, le=100)] = 10,
+    q: Annotated[str, Query(max_length=1_000, description="The words to search for.")],
+    limit: Annotated[int, Query(ge=1, le=100, description="Maximum number of turns.")] = 10,
     where: schemas.WhereText = None,
 ) -> Response:
-    """Find turns that contain words of `q`."""
+    """Find the turns that contain any of the words in `q`, the best match first."""
     return await reply_matches(await talk.search(q, limit, where=read_where(where)), wire.match)
 
 

@@ -28,10 +28,10 @@ RECENT = 20  # turns among which a pending answer is searched
 
 
 async def create_chat_message(request: Request, services: ServicesDep, store: StoreDep, caller: CallerDep) -> Response:
-    """Answer as the AI SDK's UI message stream, in the conversation that `id` names. An unknown name creates one.
+    """Answer as a UI message stream of the AI SDK. The conversation `id` is created if it does not exist.
 
-    `messages` may be the whole thread, or `message` the last one. Disconnecting does not stop the answer: resume it at
-    `/api/chat/{id}/stream`, or stop it at `/api/conversations/{id}/stop`.
+    Send the whole thread as `messages`, or only the last message as `message`. Disconnecting does not stop the answer:
+    resume it at `/api/chat/{id}/stream`, or stop it at `/api/conversations/{id}/stop`.
     """
     body, data = await responses.read_body(request)
     ask = parse_request(body)
@@ -42,9 +42,13 @@ async def create_chat_message(request: Request, services: ServicesDep, store: St
 
 
 async def resume_chat_message(
-    request: Request, services: ServicesDep, store: StoreDep, caller: CallerDep, chat: Annotated[str, Path(**ID)]
+    request: Request,
+    services: ServicesDep,
+    store: StoreDep,
+    caller: CallerDep,
+    chat: Annotated[str, Path(**ID, description="The id or the key of the conversation.")],
 ) -> Response:
-    """Stream the running answer of a conversation from its start. 204 if there is none."""
+    """Stream the running answer of a conversation from its start. The status is 204 if no answer is running."""
     talk = await find_conversation_named(store, chat)
     name = None if talk is None else await _find_running(services, talk)
     if talk is None or name is None:

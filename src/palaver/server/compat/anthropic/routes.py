@@ -26,7 +26,8 @@ async def create_message(request: Request, services: ServicesDep, store: StoreDe
     """Answer in the format of Anthropic's Messages, streamed or as one object.
 
     With `X-Conversation-Id`, or `metadata.conversation_id`, the conversation is stored: send only the new message,
-    or the whole history, which is recognised by content. Otherwise the request is passed on and nothing is stored.
+    or the whole history, in which the server recognises the stored turns. Without a conversation, the request is
+    passed to the model, and nothing is stored.
     """
     body, data = await responses.read_body(request)
     ask = parse_request(body)
@@ -46,7 +47,7 @@ def _frames(exchange: Exchange, ask: ClientRequest) -> MessageFrames:
 
 
 async def count_message_tokens(request: Request, store: StoreDep) -> Response:
-    """Count the tokens of a prompt with Palaver's own counter; in a conversation, with the context that it adds."""
+    """Count the tokens of a prompt with Palaver's counter. In a conversation, the context that it adds is included."""
     body, _ = await responses.read_body(request)
     ask = parse_request(body)
     count = counter_for(ask.model)

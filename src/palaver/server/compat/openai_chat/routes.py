@@ -23,7 +23,8 @@ async def create_chat_completion(
     """Answer in the format of OpenAI's Chat Completions, streamed or as one object.
 
     With `X-Conversation-Id`, or `metadata.conversation_id`, the conversation is stored: send only the new message,
-    or the whole history, which is recognised by content. Otherwise it is passed on, and stored only with `store`.
+    or the whole history, in which the server recognises the stored turns. Without a conversation, the request is
+    passed to the model, and stored only with `store`.
     """
     body, data = await responses.read_body(request)
     ask, usage = parse_request(body), wants_usage(body)
@@ -37,7 +38,7 @@ async def create_chat_completion(
 
 
 async def list_models(request: Request, services: ServicesDep) -> Response:
-    """List the models that callers may name. Anthropic's clients get their own format."""
+    """List the models that callers may name. With the header `anthropic-version`, in the format of Anthropic."""
     if "anthropic-version" in request.headers:
         names = sorted(services.models)
         page = {"first_id": names[0] if names else None, "last_id": names[-1] if names else None, "has_more": False}
@@ -45,8 +46,10 @@ async def list_models(request: Request, services: ServicesDep) -> Response:
     return Reply({"object": "list", "data": [_describe(name) for name in sorted(services.models)]})
 
 
-async def get_model(request: Request, services: ServicesDep, model: Annotated[str, Path(**ID)]) -> Response:
-    """Describe one model."""
+async def get_model(
+    request: Request, services: ServicesDep, model: Annotated[str, Path(**ID, description="The name of the model.")]
+) -> Response:
+    """Get one model."""
     if model not in services.models:
         raise Refusal(404, f"The model {model[:100]!r} is not configured here", code="model_not_found")
     return Reply(_describe_for_anthropic(model) if "anthropic-version" in request.headers else _describe(model))

@@ -30,10 +30,10 @@ CHANGED = "chat_completions"  # metadata key on the conversation: metadata of co
 SCANNED = 500  # unnamed conversations, latest first, that a list looks at
 PAGE = 100
 FILTER = re.compile(r"metadata\[([^\]]+)\]")
-CompletionId = Annotated[str, Path(min_length=1, max_length=512, description="The id of a stored chat completion.")]
-Order = Annotated[Literal["asc", "desc"], Query()]
-Limit = Annotated[int, Query(ge=1, le=100)]
-After = Annotated[str | None, Query(max_length=512)]
+CompletionId = Annotated[str, Path(min_length=1, max_length=512, description="The id of the stored chat completion.")]
+Order = Annotated[Literal["asc", "desc"], Query(description="`asc`: oldest first. `desc`: newest first.")]
+Limit = Annotated[int, Query(ge=1, le=100, description="Maximum number of items.")]
+After = Annotated[str | None, Query(max_length=512, description="The id of an item: only items that follow it.")]
 
 
 async def get_chat_completion(
@@ -87,7 +87,7 @@ async def update_chat_completion(
 async def delete_chat_completion(
     services: ServicesDep, store: StoreDep, caller: CallerDep, completion: CompletionId
 ) -> Response:
-    """Delete a stored chat completion and its request. An unnamed conversation is deleted with its last one."""
+    """Delete a stored chat completion and its request. An unnamed conversation is deleted with its last completion."""
     exchange = await _find(services, store, caller, completion)
     services.recent_exchanges.pop(exchange.id, None)
     status = await responses.forget_exchange(exchange)
@@ -103,7 +103,7 @@ async def list_chat_completion_messages(
     order: Order = "asc",
     after: After = None,
 ) -> Response:
-    """List the messages of the request that a stored chat completion answers."""
+    """List the messages of the request of a stored chat completion."""
     exchange = await _find(services, store, caller, completion)
     found = [_message(turn) for turn in await input_turns(exchange)]
     if order == "desc":

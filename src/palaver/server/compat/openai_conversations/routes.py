@@ -28,14 +28,15 @@ from palaver.server.compat.turns import draft_message
 from palaver.server.dependencies import CallerDep, Reply, ServicesDep, StoreDep
 
 MAX_ITEMS = 20  # in one request
-ItemId = Annotated[str, Path(min_length=1, max_length=512, description="The id of an item.")]
-Limit = Annotated[int, Query(ge=1, le=100)]
-Order = Annotated[Literal["asc", "desc"], Query()]
-After = Annotated[str | None, Query(max_length=512, description="The id of an item.")]
+ItemId = Annotated[str, Path(min_length=1, max_length=512, description="The id of the item.")]
+Limit = Annotated[int, Query(ge=1, le=100, description="Maximum number of items.")]
+Order = Annotated[Literal["asc", "desc"], Query(description="`asc`: oldest first. `desc`: newest first.")]
+After = Annotated[str | None, Query(max_length=512, description="The id of an item: only items that follow it.")]
 
 
 async def _get_conversation(
-    store: StoreDep, conversation: Annotated[str, Path(min_length=1, max_length=512)]
+    store: StoreDep,
+    conversation: Annotated[str, Path(min_length=1, max_length=512, description="The id of the conversation.")],
 ) -> Conversation:
     return await store.get(conversation.removeprefix(CONVERSATION_PREFIX))
 
@@ -121,7 +122,7 @@ async def create_items(request: Request, services: ServicesDep, caller: CallerDe
 
 
 async def list_items(talk: ConversationDep, limit: Limit = 20, order: Order = "desc", after: After = None) -> Response:
-    """List the items of the active view, a page at a time."""
+    """List the items of the active branch, page by page."""
     found = await (_ascending if order == "asc" else _descending)(talk, limit + 1, after)
     return Reply(openai_items.list_page(found, limit))
 

@@ -40,7 +40,7 @@ from palaver.server.errors import Refusal
 
 
 async def compact_response(request: Request, services: ServicesDep, store: StoreDep, caller: CallerDep) -> Response:
-    """Compact a thread: the response named by `previous_response_id` and all before it, or the items of `input`.
+    """Compact a thread: `previous_response_id` and everything before it, or the items of `input`.
 
     Send the returned items in place of the thread. The last one refers to a summary that Palaver keeps. Items of
     `input` are stored for 30 days in a conversation of their own.

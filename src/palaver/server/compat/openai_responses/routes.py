@@ -26,17 +26,17 @@ from palaver.server.compat.request import count_tokens
 from palaver.server.dependencies import CallerDep, Reply, ServicesDep, StoreDep
 
 STOP_SECONDS = 10.0  # how long a cancellation waits for the answer to end
-ResponseId = Annotated[str, Path(min_length=1, max_length=512, description="The id of a response.")]
-Order = Annotated[Literal["asc", "desc"], Query()]
-Limit = Annotated[int, Query(ge=1, le=100)]
-After = Annotated[str | None, Query(max_length=512)]
+ResponseId = Annotated[str, Path(min_length=1, max_length=512, description="The id of the response.")]
+Order = Annotated[Literal["asc", "desc"], Query(description="`asc`: oldest first. `desc`: newest first.")]
+Limit = Annotated[int, Query(ge=1, le=100, description="Maximum number of items.")]
+After = Annotated[str | None, Query(max_length=512, description="The id of an item: only items that follow it.")]
 
 
 async def create_response(request: Request, services: ServicesDep, store: StoreDep, caller: CallerDep) -> Response:
     """Answer in the format of OpenAI's Responses, streamed or as one object.
 
-    `conversation`, `previous_response_id`, `metadata.conversation_id` or `X-Conversation-Id` name its conversation.
-    Without any of them it creates a conversation of its own, unless `store` is false.
+    `conversation`, `previous_response_id`, `metadata.conversation_id` or `X-Conversation-Id` names the conversation.
+    Without any of them, the server creates a conversation, unless `store` is false.
     """
     body, data = await responses.read_body(request)
     ask = parse_request(body)
@@ -58,10 +58,12 @@ async def get_response(
     store: StoreDep,
     caller: CallerDep,
     response: ResponseId,
-    stream: bool = False,
-    starting_after: Annotated[int | None, Query(ge=0, le=2**31)] = None,
+    stream: Annotated[bool, Query(description="Send the events of the response, and follow it while it runs.")] = False,
+    starting_after: Annotated[
+        int | None, Query(ge=0, le=2**31, description="With `stream`: only events after this sequence number.")
+    ] = None,
 ) -> Response:
-    """Get a stored response; with `stream`, its events again, after the given number, and then live."""
+    """Get a stored response. With `stream`, send its events again and, while it runs, the new ones."""
     exchange = await Exchanges(services, store, caller).find(response.removeprefix(PREFIX))
     frames = _frames(exchange, _stored_echo(exchange))
     if not stream:
@@ -94,7 +96,7 @@ async def _wait_for_end(exchange: Exchange) -> None:
 
 
 async def delete_response(services: ServicesDep, store: StoreDep, caller: CallerDep, response: ResponseId) -> Response:
-    """Delete a response and its input. An unnamed conversation is deleted with its last response, by its owner."""
+    """Delete a response and its input. An unnamed conversation is deleted with its last response, if the owner asks."""
     exchange = await Exchanges(services, store, caller).find(response.removeprefix(PREFIX))
     services.recent_exchanges.pop(exchange.id, None)
     status = await responses.forget_exchange(exchange)

@@ -23,8 +23,12 @@ from palaver.server.rest.schemas.turns import Turn
 
 
 class ReasoningSettings(RequestBody):
-    effort: Name | None = None
-    summary: Name | None = None
+    effort: Name | None = Field(
+        None, description="How much the model reasons, as its provider names it, such as `low` or `high`."
+    )
+    summary: Name | None = Field(
+        None, description="Summary of the reasoning, as the provider names it, such as `auto`."
+    )
 
 
 class ModelSettings(RequestBody):
@@ -42,29 +46,42 @@ class ModelSettings(RequestBody):
 
 
 class AnswerOptions(ContextOptions):
-    agent: Name | None = None
-    tools: list[Name] | None = Field(
-        None, description="Names of built-in tools. null: those of the agent or of the server."
+    agent: Name | None = Field(
+        None,
+        description="Name of an agent in the configuration of the server. It sets "
+        "the model, the instructions and the tools.",
     )
-    continuity: Literal["auto", "off", "with-history"] | None = None
-    settings: ModelSettings | None = None
-    stream: Flag = Field(False, description="Reply with server-sent events; so does `Accept: text/event-stream`.")
+    tools: list[Name] | None = Field(
+        None, description="Names of built-in tools. Default: those of the agent, else of the server."
+    )
+    continuity: Literal["auto", "off", "with-history"] | None = Field(
+        None,
+        description="Continue the stored response of the provider: `auto`, `off`, or "
+        "`with-history`, which also sends the history.",
+    )
+    settings: ModelSettings | None = Field(None, description="Parameters for the model, such as `temperature`.")
+    stream: Flag = Field(
+        False, description="Stream the answer as server-sent events. `Accept: text/event-stream` does the same."
+    )
 
 
 class Question(AnswerOptions):
     model_config = ConfigDict(**examples({"message": "What can I eat?", "stream": True}), extra="forbid")
-    message: Content | None = Field(None, description="Without a message, the conversation is answered as it is.")
-    actor: Name | None = None
+    message: Content | None = Field(
+        None, description="The message to answer. Without it, the last message of the conversation is answered."
+    )
+    actor: Name | None = Field(None, description="Name of the speaker. Default: the user.")
     history: list[Json] | None = Field(
         None, description="Earlier messages that the client has and this server has not stored."
     )
     attachments: Annotated[list[Name], Field(max_length=MAX_ATTACHMENTS)] | None = Field(
         None,
-        description="Ids of uploads. With `replaces`, files of that turn may be named too: they are copied, and all of "
-        "them are if this is not given.",
+        description="Ids of files. With `replaces`, the list can contain files of "
+        "that turn, which are then copied. Without "
+        "a list, all of them are copied.",
     )
-    metadata: Json | None = None
-    idempotency_key: Name | None = None
+    metadata: Json | None = Field(None, description="Metadata of the message: an object of at most 64 KB.")
+    idempotency_key: Name | None = Field(None, description="Same as the header `Idempotency-Key`.")
     replaces: Name | None = Field(None, description="The id of the question that this one replaces.")
 
 

@@ -55,9 +55,9 @@ WhereText = Annotated[
     str | None,
     Query(
         max_length=4_000,  # percent-encoded, it must fit into the first line of a request
-        description='A filter as JSON, such as {"metadata": {"topic": "billing", "priority": {"gte": 3}}, "role": '
-        '"user"}. Conditions: `metadata`, `actor`, `role`, `since`, `until`. Of metadata: a value, {"in": […]}, or a '
-        "range with gt, gte, lt and lte.",
+        description='A filter as JSON, such as `{"metadata": {"topic": "billing", "priority": {"gte": 3}}, "role": '
+        '"user"}`. Its fields are `metadata`, `actor`, `role`, `since` and `until`. A metadata condition is a value, '
+        '`{"in": […]}`, or a range with `gt`, `gte`, `lt` and `lte`.',
     ),
 ]
 

@@ -36,8 +36,8 @@ class BudgetLimits(RequestBody):
 
 
 class NewBudget(RequestBody):
-    kind: model.BudgetKind
+    kind: model.BudgetKind = Field(description="Whose budget it is.")
     name: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
-        None, description="The user, or the id of the key; left out for the tenant."
+        None, description="The id of the user or of the key. Leave it out for the tenant."
     )
-    limits: BudgetLimits = Field(description="Without any, the defaults of the server hold again.")
+    limits: BudgetLimits = Field(description="The limits. Without any, the defaults of the server apply again.")

@@ -46,14 +46,21 @@ class Conversation(ResponseBody):
 
 
 class ConversationFields(RequestBody):
-    title: Annotated[str, Field(min_length=1, max_length=MAX_TITLE)] | None = None
-    workspace: Name | None = None
-    agent: Name | None = None
-    model: Name | None = None
-    participants: Annotated[list[Name], Field(max_length=MAX_PARTICIPANTS)] | None = None
-    metadata: Json | None = Field(None, description="At most 64 KB.")
+    title: Annotated[str, Field(min_length=1, max_length=MAX_TITLE)] | None = Field(
+        None, description="At most 1,000 bytes."
+    )
+    workspace: Name | None = Field(
+        None,
+        description="Workspace of the conversation. Callers with the visibility `workspace` see its conversations.",
+    )
+    agent: Name | None = Field(None, description="Name of the agent that answers in this conversation by default.")
+    model: Name | None = Field(None, description="Default model of answers in this conversation.")
+    participants: Annotated[list[Name], Field(max_length=MAX_PARTICIPANTS)] | None = Field(
+        None, description="Users who can see the conversation, besides its owner. At most 1,000."
+    )
+    metadata: Json | None = Field(None, description="Metadata of the application: an object of at most 64 KB.")
     settings: Json | None = Field(
-        None, description="compaction, retention, redact, facts, simultaneous, context, kind: see the docs."
+        None, description="Settings such as `compaction`, `retention` and `context`: see the reference of settings."
     )
     ttl: Annotated[float, Field(gt=0, le=MAX_TTL)] | None = Field(
         None, description="Seconds after the last change until the conversation expires."
@@ -63,9 +70,11 @@ class ConversationFields(RequestBody):
 class NewConversation(ConversationFields):
     model_config = ConfigDict(**examples({"key": "support/42", "title": "Peanuts"}, {}), extra="forbid")
     key: Name | None = Field(
-        None, description="If a conversation has this key already, it is returned; its settings must be the same."
+        None, description="Your own name for the conversation. If the key exists, its conversation is returned."
     )
-    owner: Name | None = Field(None, description="Acting for another owner needs the right `admin`.")
+    owner: Name | None = Field(
+        None, description="Owner of the conversation. Default: the caller. Another owner needs the right `admin`."
+    )
 
 
 class ChangedConversation(ConversationFields):

@@ -54,9 +54,11 @@ class FileText(ResponseBody):
 
 class NewUpload(RequestBody):
     model_config = ConfigDict(**examples({"filename": "contract.pdf", "media_type": "application/pdf"}), extra="forbid")
-    filename: Annotated[str, Field(min_length=1, max_length=255)]
-    media_type: Name | None = None
-    seconds: Seconds | None = Field(None, description="How long the URL is valid.")
+    filename: Annotated[str, Field(min_length=1, max_length=255)] = Field(
+        description="Name of the file, at most 255 characters."
+    )
+    media_type: Name | None = Field(None, description="Expected media type. It must not contradict the bytes.")
+    seconds: Seconds | None = Field(None, description="Time in seconds until the URL expires.")
 
 
 class Upload(ResponseBody):
@@ -77,12 +79,14 @@ class Upload(ResponseBody):
 
 
 class UploadToken(RequestBody):
-    token: Annotated[str, Field(min_length=1, max_length=4_096)]
+    token: Annotated[str, Field(min_length=1, max_length=4_096)] = Field(
+        description="The `token` that opening the upload returned."
+    )
 
 
 class NewLink(RequestBody):
     model_config = ConfigDict(**examples({"seconds": 300}), extra="forbid")
-    seconds: Seconds | None = None
+    seconds: Seconds | None = Field(None, description="Time in seconds until the link expires. Default: 300.")
 
 
 class Link(ResponseBody):

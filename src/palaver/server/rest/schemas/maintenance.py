@@ -62,7 +62,9 @@ class Stats(ResponseBody):
 
 
 class Sweep(RequestBody):
-    retention_minutes: Annotated[float, Field(gt=0, le=50_000_000)] | None = None
+    retention_minutes: Annotated[float, Field(gt=0, le=50_000_000)] | None = Field(
+        None, description="Also delete every turn that is older than this. By default, turns are kept at any age."
+    )
 
 
 @mirrors(model.Swept)
@@ -92,7 +94,7 @@ class ErasureReceipt(ResponseBody):
 
 
 class CheckErasure(RequestBody):
-    receipt: Json = Field(description="A receipt, as `POST /erasures` returned it.")
+    receipt: Json = Field(description="A receipt, as `POST /api/erasures` returned it.")
 
 
 class ErasureChecked(ResponseBody):
@@ -104,19 +106,28 @@ class ImportReport(ResponseBody):
     title: str = Field(description="The product whose export it is.")
     conversations: int
     imported: int = Field(description="Messages that are new here.")
-    already: int = Field(description="Messages that were here already.")
+    already: int = Field(description="Messages that had been imported before.")
     left_out: dict[str, int] = Field(description="How many messages were left out, by reason.")
 
 
 class ServerModelName(RequestBody):
-    name: Annotated[str, Field(min_length=1, max_length=100)]
+    name: Annotated[str, Field(min_length=1, max_length=100)] = Field(
+        description="Name that callers use for the model."
+    )
 
 
 class ServerModel(ServerModelName):
-    model: Annotated[str, Field(min_length=3, max_length=200, description="`openai:MODEL`, `responses:MODEL` …")]
-    base_url: Annotated[str, Field(min_length=8, max_length=500)] | None = None
+    model: Annotated[
+        str,
+        Field(
+            min_length=3, max_length=200, description="Provider and model, such as `openai:MODEL` or `responses:MODEL`."
+        ),
+    ]
+    base_url: Annotated[str, Field(min_length=8, max_length=500)] | None = Field(
+        None, description="URL of the provider's API, if it is not the default one."
+    )
     api_key: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(
-        None, description="Stored, and never returned."
+        None, description="API key of the provider. It is stored, but never returned."
     )
 
 
@@ -147,6 +158,6 @@ class Settings(ResponseBody):
     auth: Json
     limits: Json
     models: Json
-    person: str = Field(description="Whether persons are remembered across conversations: off, read or read-write.")
+    person: str = Field(description="Memory of people across conversations: off, read or read-write.")
     policies: list[str]
     agents: list[str]

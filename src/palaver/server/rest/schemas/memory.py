@@ -34,15 +34,17 @@ from palaver.server.rest.schemas.turns import Turn
 
 class RecallQuery(RequestBody):
     model_config = ConfigDict(**examples({"query": "what can't I eat?", "k": 5}), extra="forbid")
-    query: Annotated[str, Field(max_length=100_000)]
-    k: Annotated[int, Field(ge=0, le=1_000), NUMBER] = 10
-    scope: RecallRange = "conversation"
-    threshold: Annotated[float, Field(ge=-BIG, le=BIG)] | None = Field(
-        None, description="The least relevance of a hit, from 0 to 1."
+    query: Annotated[str, Field(max_length=100_000, description="The question.")]
+    k: Annotated[int, Field(ge=0, le=1_000), NUMBER] = Field(10, description="Maximum number of hits.")
+    scope: RecallRange = Field(
+        "conversation", description="Search this conversation, all of its owner, or the whole tenant."
     )
-    since: Moment | None = None
-    until: Moment | None = None
-    include_facts: Flag = True
+    threshold: Annotated[float, Field(ge=-BIG, le=BIG)] | None = Field(
+        None, description="Minimum relevance of a hit, from 0 to 1."
+    )
+    since: Moment | None = Field(None, description="Only turns from this time on.")
+    until: Moment | None = Field(None, description="Only turns before this time.")
+    include_facts: Flag = Field(True, description="Also find facts.")
     where: Where | None = Field(None, description="Only turns that meet all of these conditions.")
 
 
@@ -60,8 +62,8 @@ class CorrectedFact(RequestBody):
     model_config = ConfigDict(**examples({"text": "Rome"}), extra="forbid")
     text: Annotated[str, Field(min_length=1, max_length=MAX_OBJECT, description="The object of the fact.")]
     by: Name | None = Field(None, description="The person who corrects it; by default the caller.")
-    valid_from: Moment | None = None
-    valid_to: Moment | None = None
+    valid_from: Moment | None = Field(None, description="Time from which the fact holds.")
+    valid_to: Moment | None = Field(None, description="Time at which it ceases to hold.")
 
 
 class Hit(ResponseBody):
@@ -80,30 +82,42 @@ class Hits(ResponseBody):
 
 
 class ContextOptions(RequestBody):
-    char_budget: Positive | None = None
-    recent_turns: Count | None = None
-    semantic_recall: Json | bool | None = None
-    recall_scope: RecallRange | None = None
-    include_facts: Flag | None = None
-    include_working_memory: Flag | None = None
-    include_person: Flag | None = None
-    note_omissions: Flag | None = None
-    shorten: Flag | None = None
-    policy: PolicyName | None = None
-    token_budget: Positive | None = None
-    instructions: str | None = Field(None, description="A system prompt. Needs the right `system`.")
-    model: Name | None = None
+    char_budget: Positive | None = Field(None, description="Budget in characters, instead of tokens.")
+    recent_turns: Count | None = Field(None, description="Maximum number of latest turns.")
+    semantic_recall: Json | bool | None = Field(
+        None,
+        description="`false` turns recall off. An object limits it: `k` (number of "
+        "turns) and `threshold` (relevance from 0 to 1).",
+    )
+    recall_scope: RecallRange | None = Field(
+        None, description="Recall from this conversation, from all of its owner, or from the whole tenant."
+    )
+    include_facts: Flag | None = Field(None, description="`false` leaves out the facts.")
+    include_working_memory: Flag | None = Field(None, description="`false` leaves out the working memory.")
+    include_person: Flag | None = Field(None, description="`false` leaves out what is remembered of the person.")
+    note_omissions: Flag | None = Field(None, description="State in the context that older turns were left out.")
+    shorten: Flag | None = Field(None, description="Shorten long turns and tool results, instead of leaving them out.")
+    policy: PolicyName | None = Field(None, description="How the budget is shared between recent and recalled turns.")
+    token_budget: Positive | None = Field(None, description="Budget in tokens.")
+    instructions: str | None = Field(None, description="System prompt. Needs the right `system`.")
+    model: Name | None = Field(None, description="Name of the model. Default: the conversation's, else the server's.")
 
 
 class ContextQuery(ContextOptions):
     model_config = ConfigDict(**examples({"token_budget": 4000, "query": "What can I eat?"}), extra="forbid")
-    query: str | None = None
-    message: Content | None = None
-    question: Name | None = Field(None, description="The id of a stored message to answer; nothing later is shown.")
-    viewer: Name | None = None
-    filter_participants: list[Name] | None = None
-    preview: Flag = Field(False, description="Read only: do not schedule compaction, whatever the budget.")
-    format: Literal["neutral", "openai", "responses", "anthropic"] = "neutral"
+    query: str | None = Field(None, description="Text that recall searches for. Default: the message.")
+    message: Content | None = Field(None, description="A new message, which is not stored. The context ends with it.")
+    question: Name | None = Field(
+        None, description="The id of a stored message to answer. The context contains nothing later."
+    )
+    viewer: Name | None = Field(None, description="Agent for whom the context is built: its turns are the assistant's.")
+    filter_participants: list[Name] | None = Field(None, description="Only turns of these actors.")
+    preview: Flag = Field(
+        False, description="Only look: do not schedule compaction, and do not count as the previous context."
+    )
+    format: Literal["neutral", "openai", "responses", "anthropic"] = Field(
+        "neutral", description="Format of the returned messages."
+    )
 
 
 @mirrors(ContextFileValue)
@@ -151,13 +165,15 @@ class Summaries(ResponseBody):
 
 
 class Through(RequestBody):
-    through: Name | None = Field(None, description="The id of the last turn, which is included.")
+    through: Name | None = Field(None, description="The id of the last turn to include.")
 
 
 class Compact(RequestBody):
-    keep_tokens: Count | None = None
+    keep_tokens: Count | None = Field(
+        None, description="Summarise until the turns without a summary have at most this many tokens."
+    )
     policy: Json | None = Field(
-        None, description="trigger_turns, trigger_tokens, strategy, summarizer_model: for this call."
+        None, description="Settings for this call: `trigger_turns`, `trigger_tokens`, `strategy`, `summarizer_model`."
     )
 
 
@@ -177,5 +193,5 @@ class WorkingMemory(ResponseBody):
 
 class NewNote(RequestBody):
     model_config = ConfigDict(**examples({"text": "Ship before May"}), extra="forbid")
-    text: Annotated[str, Field(min_length=1)]
-    by: Name | None = None
+    text: Annotated[str, Field(min_length=1)] = Field(description="Text of the note.")
+    by: Name | None = Field(None, description="Name of the author. Default: the caller.")

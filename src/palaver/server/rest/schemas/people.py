@@ -37,25 +37,29 @@ class Person(ResponseBody):
 
 class NewItem(RequestBody):
     model_config = ConfigDict(**examples({"text": "I live in Rome"}), extra="forbid")
-    text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
-    kind: Name = Field("fact", description="fact, preference, instruction, goal, or a field of the application.")
-    predicate: str = Field("", max_length=300, description="With it, `text` is the object of a fact.")
+    text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)] = Field(description="The text to remember.")
+    kind: Name = Field(
+        "fact", description="`fact`, `preference`, `instruction`, `goal`, or a field of the application."
+    )
+    predicate: str = Field(
+        "", max_length=300, description="Predicate of a fact, such as `lives in`. `text` is then its object."
+    )
     about: Name | None = Field(None, description="The subject of the fact, if it is not the person.")
-    valid_from: Moment | None = None
-    valid_to: Moment | None = None
+    valid_from: Moment | None = Field(None, description="Time from which it holds.")
+    valid_to: Moment | None = Field(None, description="Time at which it ceases to hold.")
 
 
 class CorrectedItem(RequestBody):
     model_config = ConfigDict(**examples({"text": "Rome"}), extra="forbid")
-    text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
-    valid_from: Moment | None = None
-    valid_to: Moment | None = None
+    text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)] = Field(description="The corrected text.")
+    valid_from: Moment | None = Field(None, description="Time from which it holds.")
+    valid_to: Moment | None = Field(None, description="Time at which it ceases to hold.")
 
 
 class PersonQuery(RequestBody):
     model_config = ConfigDict(**examples({"query": "what can't I eat?", "k": 5}), extra="forbid")
-    query: Annotated[str, Field(max_length=100_000)]
-    k: Annotated[int, Field(ge=0, le=1_000), NUMBER] = 10
+    query: Annotated[str, Field(max_length=100_000)] = Field(description="The question.")
+    k: Annotated[int, Field(ge=0, le=1_000), NUMBER] = Field(10, description="Maximum number of hits.")
 
 
 class PersonExport(ResponseBody):
@@ -69,4 +73,4 @@ class Learning(ResponseBody):
 
 
 class ConsentGiven(RequestBody):
-    agreed: Flag
+    agreed: Flag = Field(description="Whether the person agrees.")

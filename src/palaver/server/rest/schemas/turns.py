@@ -78,20 +78,26 @@ class Turn(ResponseBody):
 
 
 class TurnFields(RequestBody):
-    content: Content = Field("", description="Text or parts; at most 5 MB together with the tool fields.")
-    actor: Name | None = None
-    created: Moment | None = None
-    metadata: Json | None = None
-    tool_calls: list[Json] | None = Field(None, description='`{"id", "name", "arguments"}`; assistant turns only.')
-    tool_results: list[Json] | None = Field(None, description='`{"id", "content", "is_error"}`; tool turns only.')
+    content: Content = Field("", description="Text, or a list of parts. At most 5 MB, including the tool fields.")
+    actor: Name | None = Field(None, description="Name of the speaker.")
+    created: Moment | None = Field(None, description="Time of the message. Default: now.")
+    metadata: Json | None = Field(None, description="Metadata of the turn: an object of at most 64 KB.")
+    tool_calls: list[Json] | None = Field(
+        None, description='`{"id", "name", "arguments"}` for each call. Only on assistant turns.'
+    )
+    tool_results: list[Json] | None = Field(
+        None, description='`{"id", "content", "is_error"}` for each result. Only on tool turns.'
+    )
     attachments: Annotated[list[Name], Field(max_length=MAX_TOOL_FILES)] | None = Field(
         None, description="Ids of uploads; at most 10, except on tool turns."
     )
-    sources: list[Json] | None = None
-    tokens: Json | None = Field(None, description='`{"prompt": 812, "completion": 64}`')
-    model: Name | None = None
-    adapter: Name | None = None
-    finish_reason: Name | None = None
+    sources: list[Json] | None = Field(None, description="Sources of the text: a list of objects, at most 64 KB.")
+    tokens: Json | None = Field(
+        None, description='Token usage that the provider reported: `{"prompt": 812, "completion": 64}`.'
+    )
+    model: Name | None = Field(None, description="Name of the model that wrote the turn.")
+    adapter: Name | None = Field(None, description="Name of the program or library that wrote the turn.")
+    finish_reason: Name | None = Field(None, description="Why the model stopped, such as `stop` or `length`.")
 
 
 class NewTurn(TurnFields):
@@ -102,11 +108,11 @@ class NewTurn(TurnFields):
         ),
         extra="forbid",
     )
-    role: Role = Field(description="`system` needs the right `system`.")
-    idempotency_key: Name | None = Field(None, description="Or send the header Idempotency-Key.")
-    expected_seq: Count | None = Field(None, description="Or send the header If-Match.")
+    role: Role = Field(description="Role of the turn. `system` needs the right `system`.")
+    idempotency_key: Name | None = Field(None, description="Same as the header `Idempotency-Key`.")
+    expected_seq: Count | None = Field(None, description="The request fails if the new turn would get another `seq`.")
     replaces: Name | None = Field(None, description="The id of the turn that this one replaces.")
-    discard_after: Flag = Field(False, description="With `replaces`: replace everything that followed, too.")
+    discard_after: Flag = Field(False, description="With `replaces`: also replace the turns that followed.")
 
 
 class BatchTurn(TurnFields):
@@ -119,13 +125,13 @@ class NewTurns(RequestBody):
         **examples({"turns": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]}),
         extra="forbid",
     )
-    turns: Annotated[list[BatchTurn], Field(max_length=MAX_BATCH)]
-    expected_seq: Count | None = None
+    turns: Annotated[list[BatchTurn], Field(max_length=MAX_BATCH)] = Field(description="The turns, in order.")
+    expected_seq: Count | None = Field(None, description="The request fails if the first turn would get another `seq`.")
 
 
 class EditedTurn(TurnFields):
     model_config = ConfigDict(**examples({"content": "I'm allergic to nuts."}), extra="forbid")
-    discard_after: Flag = Field(True, description="False keeps the turns that followed.")
+    discard_after: Flag = Field(True, description="`false` keeps the turns that followed.")
 
 
 class Turns(ResponseBody):
