@@ -52,7 +52,7 @@ def test_a_forgotten_conversation_is_not_found_and_its_key_is_free(ok, cli, line
     old = lines("ls")[0]["id"]
     ok("forget", "notes", "--yes")
     assert cli("show", "notes").exit_code == 1
-    assert "deleted for good" in cli("show", old).stderr
+    assert "was permanently deleted" in cli("show", old).stderr
     ok("append", "notes", "user", "A new start.")
     assert lines("ls")[0]["id"] != old
 
