@@ -635,9 +635,9 @@ class DatabaseFull(EngineError):
 
 
 class FilesNotConfigured(EngineError):
-    """No location for files is set, and a database server has no default.
+    """No location for files is set (`files=`, PALAVER_FILES), and a database server has no default.
 
-    Way out: Set `files=` (PALAVER_FILES) to a shared folder or a bucket.
+    Way out: Set it to a folder that all processes share, or to a bucket.
     """
 
     setting = "files"

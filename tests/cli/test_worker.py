@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import palaver
+import palaver.sync
 from palaver.cli import worker
 from palaver.cli.app import Call
 from palaver.errors import EngineUnavailable
@@ -59,3 +61,22 @@ def test_sigterm_ends_it_as_ctrl_c_does(store: Any) -> None:
         _, err = worker_process.communicate(timeout=60)
     assert worker_process.returncode == 0
     assert b"Traceback" not in err
+
+
+def test_the_file_of_the_server_gives_the_database_and_the_models(ok: Any, folder: Path, monkeypatch: Any) -> None:
+    monkeypatch.delenv("PALAVER_URL")
+    (folder / "palaver.toml").write_text(
+        'url = "sqlite:///other.db"\n[models.house]\nmodel = "openai:test"\napi_key = "x"\n'
+    )
+    with palaver.sync.open("sqlite:///other.db", worker=False) as store:
+        talk = store.conversation("k", model="house")
+        talk.append_many({"role": "user", "content": f"Day {day}: the fence needs paint."} for day in range(60))
+    ok("worker", "--once", "--config", "palaver.toml")
+    with palaver.sync.open("sqlite:///other.db", worker=False) as store:
+        assert "in place of openai:test" in store.find("k").summaries()[0].model  # without the file, "house" is unknown
+
+
+def test_a_file_that_cannot_be_read_is_named(cli: Any) -> None:
+    result = cli("worker", "--once", "--config", "none.toml")
+    assert result.exit_code == 1
+    assert "none.toml cannot be read" in result.stderr

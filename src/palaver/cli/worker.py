@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from palaver.cli.app import Call, command
-from palaver.cli.database import existing
+from palaver.cli.database import database_url, existing
 from palaver.cli.output import console, counted, emit, note, say, wire
 from palaver.conversations.internals import engine_of, worker_of
 from palaver.errors import EngineError
@@ -74,6 +75,13 @@ async def worker(
             help="A sweep also deletes every turn that is older than this. By default, turns are kept at any age.",
         ),
     ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="TOML file of `palaver serve`, for its database, models, agents and budgets. Default: PALAVER_CONFIG.",
+        ),
+    ] = None,
 ) -> None:
     """Run background jobs (embedding, summaries, notes and facts) as they come in, and sweep expired data.
 
@@ -84,8 +92,10 @@ async def worker(
 
       palaver worker
       palaver worker --once
+      palaver worker --config palaver.toml
     """
-    async with existing(call) as store:
+    call, options = _with_file(call, config)
+    async with existing(call, **options) as store:
         await engine_of(store).index_all()
         _stop_on_sigterm()
         work, screen = worker_of(store), StatusLine(call)
@@ -98,6 +108,18 @@ async def worker(
         state = await read_backlog(store)
     if not call.as_json:
         say("No jobs are left." if not state.waiting and not state.dead else f"{state}.")
+
+
+def _with_file(call: Call, config: str | None) -> tuple[Call, dict[str, Any]]:
+    """Take the database and the options of memory from the file of the server, if there is one."""
+    if not config and not os.environ.get("PALAVER_CONFIG"):
+        return call, {}
+    from palaver.server.settings import read_settings
+
+    url = None if "url" in call.unsaid else call.url
+    tenant = None if "tenant" in call.unsaid else call.tenant
+    settings = read_settings(os.environ, config, url=url, tenant=tenant)
+    return replace(call, url=database_url(settings.url), tenant=settings.tenant), settings.store_options()
 
 
 def _stop_on_sigterm() -> None:

@@ -144,6 +144,14 @@ class ServerSettings:
             mode = self.person
         return {"mode": mode} if self.needs_auth else {"mode": mode, "default_person": LOCAL_USER}
 
+    def store_options(self) -> dict[str, Any]:
+        """Return the options of `palaver.open` that a server and a separate worker have in common."""
+        same = (
+            "files", "embedder", "model", "models", "agents", "workspaces", "model_calls_per_day", "extractor_model",
+            "generate", "budgets",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in same} | {"person": self.person_options}
+
     @property
     def closing_seconds(self) -> float:
         """How long closing takes, after the answers have ended."""
