@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,12 @@ def test_sigterm_ends_it_as_ctrl_c_does(store: Any) -> None:
         _, err = worker_process.communicate(timeout=60)
     assert worker_process.returncode == 0
     assert b"Traceback" not in err
+
+
+def test_it_also_runs_in_a_thread_where_no_signal_can_be_handled(ok: Any, store: Any) -> None:
+    store.conversation("k").append("user", "hello")
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(ok, "worker", "--once").result() == "No jobs are left.\n"
 
 
 def test_the_file_of_the_server_gives_the_database_and_the_models(ok: Any, folder: Path, monkeypatch: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -125,7 +126,7 @@ def _with_file(call: Call, config: str | None) -> tuple[Call, dict[str, Any]]:
 def _stop_on_sigterm() -> None:
     """Let SIGTERM do what Ctrl-C does, so that another worker need not wait for the lease of the running job."""
     task = asyncio.current_task()
-    if task is not None:
+    if task is not None and threading.current_thread() is threading.main_thread():  # only there can signals be handled
         with suppress(NotImplementedError):  # on Windows
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
