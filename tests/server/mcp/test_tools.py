@@ -206,7 +206,7 @@ async def test_forgetting_needs_to_be_told_what(client: Calls) -> None:
     await call(client, "forget", conversation="a", turn=turn["turn"])
     assert (await call(client, "recall", query="peanuts"))["pieces"] == []
     await call(client, "forget", conversation="a", whole_conversation=True)
-    assert "deleted for good" in await refusal(client, "history", conversation=turn["conversation"])
+    assert "permanently deleted" in await refusal(client, "history", conversation=turn["conversation"])
 
 
 # ---- refusals ------------------------------------------------------------------------------------------------------
