@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -52,12 +53,19 @@ def test_every_extra_has_a_probe() -> None:
     assert PROBES.keys() == project["optional-dependencies"].keys()
 
 
+@pytest.mark.costly
+@pytest.mark.timeout(600)
+def test_the_wheel_has_the_sql_the_model_and_the_token_tables(tmp_path: Path) -> None:
+    """The short form of `make wheel-test`: without the web app, which the other tests are using."""
+    built = build(tmp_path, PALAVER_WEB="skip")
+    names = set(zipfile.ZipFile(built).namelist())
+    assert {name for name in IN_THE_WHEEL if "/static/" not in name} <= names
+    assert not [name for name in names if "__pycache__" in name]
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
-    (built,) = folder.glob("*.whl")
-    return built
+    return build(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.mark.slow
@@ -91,6 +99,12 @@ def test_each_extra_works_by_itself(extra: str, wheel: Path, tmp_path: Path) -> 
     run(str(python), "-c", PROBES[extra])
 
 
+def build(folder: Path, **more: str) -> Path:
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT), **more)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
 def install(folder: Path, requirement: str) -> Path:
     """Install into a new environment, and return its interpreter."""
     venv.create(folder, with_pip=False, symlinks=True)
@@ -99,8 +113,9 @@ def install(folder: Path, requirement: str) -> Path:
     return python
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command, capture_output=True, text=True, cwd="/")
+def run(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command; `more` are environment variables."""
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/", env=os.environ | more)
     assert done.returncode == 0 or NOT_INSTALLED in command, done.stderr[-2_000:]
     done.check_returncode()
     return done
