@@ -66,7 +66,7 @@ def main() -> int:
     options = ["-m", "slow or not slow", "-q", "--timeout", "300", *sys.argv[1:]]
     status = pytest.main([str(Path(__file__).parent), *options], plugins=[counts])
     before, rest = PAGE.read_text().split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n{table(counts)}\n{END}{rest.split(END)[1]}")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table(counts)}\n\n{END}{rest.split(END)[1]}")
     return int(status)
 
 

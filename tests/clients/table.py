@@ -15,7 +15,7 @@ def replace_table(page: str, clients: Sequence[Client], outcomes: Sequence[Outco
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
     table = "\n".join(_lines(zip(clients, outcomes, strict=True)))
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
 
 
 def _lines(pairs: Iterable[tuple[Client, Outcome]]) -> Iterable[str]:
