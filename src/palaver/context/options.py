@@ -24,12 +24,12 @@ class Policy:
 
     - `memory`, `person`, `summaries`: the most that these blocks take; what they do not need goes to the window.
     - `recall`: the share of recalled turns. It is fixed, so that the window does not depend on the question.
-    - `recent_least`, `recent`: a window that moves in strides holds between these shares, the current message included.
+    - `recent_least`, `recent`: a window that moves in steps holds between these shares, the current message included.
       Without recall it gets the share of recall as well.
     - `recent_turns`: at most this many recent turns.
     - `recall_first`: recall takes what it needs, and the window what recall leaves.
     - `quoted`: show the recent turns as one quoted text instead of messages.
-    - `strides`: move the window in strides instead of by one turn, so that prompts keep their beginning.
+    - `strides`: move the window in large steps, not turn by turn, so that most prompts begin like the one before.
     - `added_summaries`: the share of the summaries is added to the budget, which is for the recent turns alone.
     """
 

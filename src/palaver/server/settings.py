@@ -78,7 +78,7 @@ class ServerSettings:
     heartbeat: float = 15.0  # the time between two heartbeats of a live stream
     ticket_seconds: float = 60.0  # how long a ticket for a live stream is valid
     #: the secret that signs tickets, links and uploads, at least 32 bytes. Several servers of one database need the
-    #: same one. If it is not set, links end with a restart
+    #: same one. If it is not set, links stop working after a restart
     ticket_secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
     shutdown_seconds: float = 10.0  # the longest time from SIGTERM to the exit
     #: the shortest time that the socket stays open after SIGTERM; at most half of `shutdown_seconds` is used
