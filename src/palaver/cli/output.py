@@ -136,12 +136,18 @@ def note(text: str) -> None:
 def table(columns: Iterable[str], rows: Iterable[Iterable[str | Text]], *, wide: str | None = None) -> None:
     """Columns on stdout. On a narrow terminal only the column `wide` is cut."""
     from rich.table import Table
+    from rich.text import Text
 
     drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        drawn.add_column(name, no_wrap=True, overflow="ellipsis" if name == wide else "fold")
+    names = tuple(columns)
+    for name in names:
+        # Rich first narrows the columns that may wrap, and then all of them. So `wide` may wrap, and its cells may not.
+        drawn.add_column(name, no_wrap=name != wide, overflow="ellipsis" if name == wide else "fold")
     for row in rows:
-        drawn.add_row(*(clean(cell) if isinstance(cell, str) else cell for cell in row))
+        cells = [Text(clean(cell)) if isinstance(cell, str) else cell for cell in row]
+        for name, cell in zip(names, cells, strict=True):
+            cell.no_wrap = True if name == wide else cell.no_wrap
+        drawn.add_row(*cells)
     console().print(drawn, soft_wrap=False)
 
 
