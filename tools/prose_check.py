@@ -75,6 +75,10 @@ MARKERS = (
     _marker("tell", rf"{_NOT_ABLE_TO}\b(?:tells?|telling|told)\b(?! (?:\w+ ){{0,3}}apart\b)", "emit, send, report"),
     _marker("hear", r"\b(?:hears?|hearing|heard)\b", "receive, get"),
     _marker("taken for", r"\b(?:is|are|was|were|be|been) taken for\b", "is treated as"),
+    _marker("came of it", r"\b(?:came|comes|become|becomes) of (?:it|them|this|that)\b", "name the result"),
+    _marker("broke off", r"\b(?:br[eo]aks?|broke|broken|breaking) off\b", "is interrupted, ends early"),
+    _marker("slip of the pen", r"\bslips? of the pen\b", "typo"),
+    _marker("house", r"\b(?:keep(?:s|ing)?|kept) house\b|\bown rooms?\b", "maintenance; internal"),
     _of_pages("verb", r"\bverbs?\b", "method, operation"),
     _of_pages("mend", r"\bmend(?:s|ed|ing)?\b", "repair, correct"),
     _of_pages("goes on", r"\b(?:go(?:es)?|going|went) on\b(?! (?:disk|to)\b)", "continues"),
@@ -158,7 +162,7 @@ def _flat(text: str) -> str:
 def prose_of(path: Path) -> list[Prose]:
     text = path.read_text(encoding="utf-8")
     is_test = path.suffix == ".py" and "tests" in path.parts
-    return list(test_file_prose(text) if is_test else READERS[path.suffix](text))
+    return list(test_file_prose(text) if is_test else NAMED_READERS[path.suffix](text))
 
 
 def python_prose(text: str) -> Iterator[Prose]:
@@ -249,6 +253,8 @@ READERS = {
     ".md": markdown_prose,
     **dict.fromkeys((".ts", ".tsx", ".css", ".mjs", ".js"), script_prose),
 }
+# Of a folder, only the files with an ending of READERS are read: a `.txt` there is data.
+NAMED_READERS = {**READERS, ".txt": markdown_prose}
 
 
 # Files, the allow-list, and the report

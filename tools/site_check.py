@@ -22,7 +22,7 @@ NAMED_ONLY = {"canonical", "prev", "next", "alternate"}  # kinds of <link> that 
 
 @dataclass
 class Page(HTMLParser):
-    """What a browser without JavaScript finds in a page."""
+    """The words, links and anchors of a page, as a browser without JavaScript finds them."""
 
     words: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)

@@ -30,6 +30,10 @@ FOUND = [
     ("tell", "The readers are told."),
     ("hear", "Those who wait hear of it."),
     ("taken for", "It is taken for dead."),
+    ("came of it", "Here is what came of it."),
+    ("broke off", "The answer broke off."),
+    ("slip of the pen", "A slip of the pen is no silent loss."),
+    ("house", "The server keeps house every minute."),
     ("verb", "Every verb needs a right."),
     ("mend", "A restart would not mend it."),
     ("goes on", "The server goes on with the rest."),
@@ -108,6 +112,13 @@ def test_comments_of_the_web_app_are_read_and_strings_are_not(tmp_path: Path, su
 def test_markdown_is_read_without_code_and_headings(tmp_path: Path) -> None:
     text = "# What it is\n\nA page.\n\n```\n# told\n```\n\nBegin anew.\n"
     assert _findings(tmp_path / "a.md", text) == [(9, "anew")]
+
+
+def test_a_text_file_is_read_only_if_it_is_named(tmp_path: Path) -> None:
+    page = tmp_path / "llms.txt"
+    page.write_text("Begin anew.\n")
+    assert [one.marker.name for one in find([page])] == ["anew"]
+    assert find([tmp_path]) == []
 
 
 def test_some_markers_are_for_pages_only(tmp_path: Path) -> None:

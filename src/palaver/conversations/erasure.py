@@ -1,6 +1,6 @@
 """Erasing a person. This is the one list of what it removes; the engines' `erasure` modules implement the last three.
 
-| of the person                                        | what becomes of it                                          |
+| of the person                                        | what happens to it                                          |
 |------------------------------------------------------|-------------------------------------------------------------|
 | conversations that they own                          | deleted, as `Conversation.forget()` does                    |
 | their turns in conversations of others               | forgotten, with all that was derived from them              |
