@@ -1,17 +1,18 @@
-# Everything starts from python3 and nothing else: the first target that needs it makes .venv.
+# Only python3 is required: the first target that needs a virtual environment creates .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-# The tests of the Postgres engine on a server of yours: its superuser's address. Postgres 15 or newer, with pgvector.
+# To run the tests of the Postgres engine on your own server, set URL to the address of a superuser. Postgres 15 or newer, with
+# pgvector.
 POSTGRES_TESTS := tests/conformance/test_postgres.py tests/engines/postgres tests/upgrades tests/engines/postgres/compat tests/security
 
 # The processes of a test run share compiled code: without it, each of them compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest --durations=25
 QUICK := not slow and not costly and not postgres and not browser and not process and not server
-# Folders without a test that a quick run takes, and the plugin of the fuzzer: importing them takes seconds.
+# Folders without quick tests, and the plugin of the fuzzer: a quick run skips them, because importing them takes seconds.
 WITHOUT := $(foreach path,e2e crash replication testing server/rest/test_openapi.py server/rest/test_openapi_all_checks.py,--ignore=tests/$(path)) -p no:schemathesis
 
 # Two environments with other people's clients, because some of them need an older version of the same package.
@@ -29,24 +30,24 @@ help:
 	@echo "make test    the tests"
 	@echo "make quick   the tests that need no Postgres, browser, server or other process"
 	@echo "make typescript  build and test the TypeScript package"
-	@echo "make lowest  the same with the oldest versions of the dependencies"
-	@echo "make wheel-test  the wheel in empty environments, each extra by itself"
-	@echo "make licences, make sbom  the licences of all dependencies as a page, and a CycloneDX list"
-	@echo "make test-clients  scenarios of SDKs, frameworks and generated clients; writes their table"
-	@echo "make test-ecosystem  the adapters with every framework; writes their table"
+	@echo "make lowest  the tests with the oldest supported versions of the dependencies"
+	@echo "make wheel-test  install the wheel into empty environments, with each extra by itself"
+	@echo "make licences, make sbom  a page with the licences of all dependencies, and an SBOM (CycloneDX)"
+	@echo "make test-clients  test SDKs, frameworks and generated clients, and write the table of results"
+	@echo "make test-ecosystem  test the adapters with every framework, and write the table of results"
 	@echo "make postgres URL=postgresql://…  the tests of the Postgres engine, on that server"
-	@echo "make citus URL=postgresql://… [SPARE=postgresql://…]  the guarantees on a Citus cluster, by its coordinator"
+	@echo "make citus URL=postgresql://… [SPARE=postgresql://…]  the guarantees on a Citus cluster; URL is its coordinator"
 	@echo "make lint    ruff, mypy, import-linter, the wording of comments and messages, tsc"
-	@echo "make metrics the source measured beside procrastinate, starlette and httpx"
-	@echo "make docs    the documentation as a site, in build/site"
-	@echo "make bench   speed and size, as ratios to a baseline of the same run"
-	@echo "make bench-smoke  a tiny round of every benchmark, without looking at times"
+	@echo "make metrics measure the source, and compare it with procrastinate, starlette and httpx"
+	@echo "make docs    build the documentation site in build/site"
+	@echo "make bench   measure speed and size, as ratios to a baseline of the same run"
+	@echo "make bench-smoke  run every benchmark once with tiny sizes, without checking times"
 	@echo "make soak    a server under load for ten minutes: its memory must stay flat"
-	@echo "make crash   the long durability test: 200 times kill -9"
+	@echo "make crash   the long durability test: kill -9, 200 times"
 	@echo "make supabase     every guarantee through Supabase's API, as users and as the application"
-	@echo "make replication  a Postgres primary is killed under load; its replica has every acknowledged turn"
-	@echo "make plans        the plans of the hot queries on Postgres, in a tenant of a million turns"
-	@echo "make properties   the long forms: tens of thousands of random histories, hostile texts"
+	@echo "make replication  kill a Postgres primary under load; the replica must have every acknowledged turn"
+	@echo "make plans        check the plans of the hot queries on Postgres, in a tenant of a million turns"
+	@echo "make properties   the long property tests: tens of thousands of random histories and hostile texts"
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -57,7 +58,7 @@ $(READY): pyproject.toml
 run: $(READY) web
 	$(BIN)/palaver serve --open
 
-# Without Node one comes from a wheel. Where neither can be had, the server shows the API instead of the app.
+# If Node is not installed, it comes from a wheel. Without either, the server shows the API instead of the app.
 web: $(READY)
 	@$(BIN)/python web/build.py --node-from-wheel --if-possible
 
@@ -69,8 +70,8 @@ test: $(READY) pgbouncer chromium web
 quick: $(READY)
 	$(PYTEST) -n 3 --dist worksteal -m "$(QUICK)" $(WITHOUT) --hypothesis-profile "fewest examples"
 
-# The oldest versions of all dependencies that pyproject.toml allows together, in an environment of their own, by uv: pip has no
-# such choice. Tests of adapters need their frameworks, in versions of today.
+# The oldest versions of all dependencies that pyproject.toml allows together, in their own environment. uv installs them,
+# because pip cannot choose the oldest. Tests of adapters need current versions of their frameworks.
 LOWEST := .venv-lowest
 $(LOWEST)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(LOWEST)
@@ -98,15 +99,15 @@ sbom:
 	$(RELEASED)-tools/bin/python -m pip install --quiet cyclonedx-bom
 	$(RELEASED)-tools/bin/cyclonedx-py environment --pyproject pyproject.toml --of JSON -o build/sbom.json $(RELEASED)/bin/python
 
-# Run the failed tests once more, alone. One that passes now depends on what else the machine does: it is named at the end and
-# has to be fixed. With CI=true more than two of them fail the run.
+# Run the failed tests once more, alone. A test that passes now depends on the load of the machine: it is listed at the end,
+# and must be fixed. With CI=true, more than two such tests fail the run.
 MOST_AGAIN := 2
 FAILED := .pytest_cache/v/cache/lastfailed
 again:
-	@echo "== NOT GREEN AT THE FIRST TRY. The tests named above run once more, alone."
+	@echo "== SOME TESTS FAILED. The tests listed above run once more, alone."
 	@cp $(FAILED) $(FAILED)-at-first
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 5 --verbose
-	@echo "== They pass alone, and have to be fixed all the same:"; cat $(FAILED)-at-first
+	@echo "== These tests pass alone, but must still be fixed:"; cat $(FAILED)-at-first
 	@test "$$CI" != true || test $$(grep -c true $(FAILED)-at-first) -le $(MOST_AGAIN) \
 	|| { echo "== In CI more than $(MOST_AGAIN) of them are a failure."; exit 1; }
 
@@ -147,7 +148,7 @@ citus: $(READY)
 	@test -n "$(URL)" || { echo "== SKIPPED: nothing was tested on Citus. make citus URL=postgresql://superuser@coordinator/database"; exit 2; }
 	PALAVER_TEST_CITUS_URL="$(URL)" PALAVER_TEST_CITUS_SPARE_URL="$(SPARE)" $(BIN)/python -m pytest tests/engines/citus
 
-# For the tests behind one, which are skipped without it. Quietly, where root can; nothing fails when it cannot be had.
+# pgbouncer is installed if this runs as root. If that fails, the tests that need it are skipped.
 APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -qq
 pgbouncer:
 	@PATH=$$PATH:/usr/sbin; command -v pgbouncer >/dev/null \
