@@ -1,6 +1,6 @@
 """A memory provider for AMB, the agent memory benchmark of vectorize-io.
 
-    from bench.amb import PalaverProvider          # register it beside AMB's own providers
+    from bench.amb import PalaverProvider          # register it next to AMB's own providers
 
 Documents are turns of one conversation per user; a question gets what recall finds. `contexts` is a file to which every
 question's context is written as one JSON line, with its SHA-256, so that anybody with a key for the answering model can

@@ -33,7 +33,7 @@ async def run(bench: Bench) -> list[Result]:
 
 
 def _fsync(bench: Bench, raw: float | None) -> Figure:
-    """What every durable write waits for, whoever makes it."""
+    """Time one fsync of the disk, which every durable write waits for."""
     pages, page = 1_000, b"p" * 4_096
     taken: list[float] = []
     with open(bench.folder / "disk", "w+b", buffering=0) as file:
@@ -70,7 +70,7 @@ async def _speeds(bench: Bench, synchronous: str, goals: Sequence[Goal | None]) 
 
 
 def _cost(rounds: Rounds, count: int, synchronous: str) -> Figure:
-    """The ratio depends on the disk: where an fsync is cheap, everything else weighs more. This says how much it is."""
+    """Show the cost of an append without the fsync: the ratio alone depends on the speed of the disk."""
     ours, bare = (rounds.seconds(name) / count * 1_000_000 for name in (ALONE, "raw"))
     return Figure(
         "append",
@@ -84,7 +84,7 @@ def _cost(rounds: Rounds, count: int, synchronous: str) -> Figure:
 
 
 async def _contestants(bench: Bench, store: palaver.Store) -> dict[str, Slice]:
-    """Each includes the work that the store puts off until a quiet moment, except the one that says so."""
+    """Return the contestants. Each includes the work that the store postpones, except the one that says so."""
     writers = bench.sizes.writers
     alone = [await store.conversation("alone")]
     shared = [await store.conversation("shared")] * writers
@@ -98,7 +98,7 @@ async def _contestants(bench: Bench, store: palaver.Store) -> dict[str, Slice]:
 
 
 async def _fsyncs(bench: Bench, writers: int, goal: Goal | None = None) -> Figure:
-    """Real calls, checkpoints included, in a pass of its own: counting costs time."""
+    """Count real fsync calls, checkpoints included. This is a separate pass, because counting takes time."""
     messages = bench.texts.messages(bench.sizes.slice * bench.sizes.slices // 2)
     bare = _raw_fsyncs(bench.folder / f"raw-syncs-{writers}.db", messages)
     with counted() as syncs:
@@ -114,7 +114,7 @@ async def _fsyncs(bench: Bench, writers: int, goal: Goal | None = None) -> Figur
 
 
 async def _commits(url: str, writers: int, messages: Sequence[str]) -> float:
-    """Commits per append at full speed."""
+    """Count commits per append at full speed."""
     async with palaver.open(url, embedder=None) as store:
         talks = [await store.conversation("shared")] * writers
         before = (await store.stats()).storage["commits"]
@@ -144,7 +144,7 @@ async def append_all(store: palaver.Store, talks: Sequence[palaver.Conversation]
 
 
 async def append_each(talks: Sequence[palaver.Conversation], messages: Sequence[str]) -> None:
-    """One task per conversation given; together they write all messages."""
+    """Write all messages, with one task per given conversation."""
 
     async def write(talk: palaver.Conversation, share: Sequence[str]) -> None:
         for message in share:

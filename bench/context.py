@@ -1,4 +1,4 @@
-"""Building a context: how long it takes as a conversation grows, and how much of a prompt is as it was before."""
+"""Building a context: how long it takes as a conversation grows, and how much of a prompt is the same as before."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def _growing(bench: Bench) -> list[Result]:
 
 
 async def _beside(bench: Bench) -> Figure:
-    """While the worker summarises something else: threads that compute keep others waiting."""
+    """Measure while the worker summarises another conversation, because computing threads delay others."""
     async with palaver.open(bench.url("beside.db", "NORMAL"), embedder=None) as store:
         talk, other = await store.conversation("talk"), await store.conversation("other")
         for one, turns in ((talk, 40), (other, BATCH)):
@@ -155,7 +155,7 @@ async def _first(bench: Bench, talk: palaver.Conversation) -> float:
 
 
 async def seed(bench: Bench, turns: int, *, vectors: bool) -> None:
-    """A conversation with its summaries at every level and, where recall is measured, a vector for each passage."""
+    """Make a conversation with summaries at every level and, if recall is measured, a vector for each passage."""
     async with open_long(bench, turns) as store:
         talk = await store.conversation("long")
         for start in range(0, turns, BATCH):
@@ -195,7 +195,7 @@ async def _summarise(bench: Bench, store: palaver.Store, conversation: str, turn
 
 
 async def _note(store: palaver.Store, conversation: str, turns: int) -> None:
-    """Working memory through the end. Its lists are bounded, so the notes of the last turns fill it."""
+    """Store the working memory of the whole conversation. Its lists are bounded, so the last notes fill it."""
     engine = engine_of(store)
     read = await engine.span(store.scope, conversation, max(0, turns - NOTED_TURNS), turns)
     memory = working_memory.update(WorkingMemory(), read)
@@ -205,7 +205,7 @@ async def _note(store: palaver.Store, conversation: str, turns: int) -> None:
 
 
 async def _embed(store: palaver.Store) -> None:
-    """Vectors at random: how long it takes to compare them does not depend on what they mean."""
+    """Store random vectors: the time to compare them does not depend on their meaning."""
     import numpy as np
 
     name, rng = f"hash-{DIMENSIONS}", np.random.default_rng(1)
@@ -249,7 +249,7 @@ async def _stability(bench: Bench) -> list[Result]:
 
 
 async def _chat(bench: Bench, turns: int, **options: Any) -> tuple[list[palaver.Context], list[list[dict[str, Any]]]]:
-    """A chat, turn by turn: the context at each user message, and what a window that slides would have shown."""
+    """Simulate a chat turn by turn: the context at each user message, and what a sliding window would have shown."""
     say = _Speaker(bench)
     contexts, sliding = [], []
     url = bench.url(f"chat-{len(options)}.db", "NORMAL")
@@ -265,7 +265,7 @@ async def _chat(bench: Bench, turns: int, **options: Any) -> tuple[list[palaver.
 
 
 class _Speaker:
-    """Says something that has exactly so many tokens."""
+    """Makes texts with an exact number of tokens."""
 
     def __init__(self, bench: Bench) -> None:
         self.texts, self.count, self.random = bench.texts, BpeCounter(), random.Random(1)
@@ -280,7 +280,7 @@ class _Speaker:
 
 
 def _slide(turns: Sequence[palaver.Turn]) -> list[dict[str, Any]]:
-    """As many of the last turns as fit: what most systems do."""
+    """Return as many of the last turns as fit, as most systems do."""
     left, start = BUDGET, len(turns)
     while start and left >= turns[start - 1].token_count + 4:
         start -= 1
@@ -294,7 +294,7 @@ def _mean(prompts: Sequence[list[dict[str, Any]]], count: BpeCounter) -> float:
 
 
 def _mean_ahead(contexts: Sequence[palaver.Context], count: BpeCounter) -> float:
-    """What comes before the recalled block, without the last question and its answer, beside the prompt before."""
+    """Compare what precedes the recalled block, without the last question and answer, with the previous prompt."""
     shares = []
     for old, new in pairwise(contexts):
         ahead = new.messages[: max(0, new.stable - 2)]
@@ -304,7 +304,7 @@ def _mean_ahead(contexts: Sequence[palaver.Context], count: BpeCounter) -> float
 
 
 def cached_share(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]], count: BpeCounter) -> float:
-    """The share of the prompt's tokens that are the same, from its start, as in the prompt before.
+    """Return the share of the prompt's tokens that are the same, from its start, as in the previous prompt.
 
     A provider's cache goes by tokens: the beginning of the first message that differs counts as well.
     """

@@ -42,7 +42,7 @@ class Talk:
 
 
 def load(folder: Path) -> dict[str, list[Talk]]:
-    """Every data set that the folder holds."""
+    """Load every data set in the folder."""
     found: dict[str, list[Talk]] = {"LoCoMo": [], "BEAM": [], "LoCoMo-Plus": []}
     for file in sorted(folder.glob("locomo/*.json")):
         found["LoCoMo"] += [_locomo(one, n) for n, one in enumerate(_json(file))]
@@ -58,7 +58,7 @@ def _json(file: Path) -> Any:
 
 
 def _timed(start: datetime, entries: Sequence[dict[str, Any]]) -> Iterator[tuple[datetime, dict[str, Any]]]:
-    """Half a minute apart: a data set dates its sessions only."""
+    """Give turns times half a minute apart, because a data set dates only its sessions."""
     for n, entry in enumerate(entries):
         yield start + timedelta(seconds=30 * n), entry
 
@@ -105,7 +105,7 @@ def _plus(pairs: Sequence[dict[str, Any]], hosts: Sequence[Talk]) -> list[Talk]:
 
 
 def _hosted(pair: dict[str, Any], n: int, host: Talk) -> Talk:
-    """The cue as a short session of its own between two sessions of the host, which differ from pair to pair."""
+    """Insert the cue as a short session between two sessions of the host, which differ from pair to pair."""
     starts = [
         i
         for i, (a, b) in enumerate(zip(host.turns, host.turns[1:], strict=False), 1)
@@ -131,7 +131,7 @@ def _line(line: str) -> tuple[str, str]:
 
 
 def inside(talk: Talk) -> Talk:
-    """The same cue, told in passing: in the middle of the session before it."""
+    """Insert the same cue in the middle of the session before it."""
     first = next(i for i, said in enumerate(talk.turns) if said.name == "cue:0")
     cue = [said for said in talk.turns if said.name.startswith("cue:")]
     rest = [said for said in talk.turns if not said.name.startswith("cue:")]
@@ -163,12 +163,12 @@ _REFERENCES = ("answer", "ideal_answer", "ideal_response", "ideal_summary", "ins
 
 
 def _reference(entry: dict[str, Any]) -> str:
-    """The expected answer; of an instruction or a preference, what it says: the answer itself may hold other words."""
+    """Return the expected answer. For an instruction or a preference, that is its text: the answer may differ."""
     return next((str(entry[name]) for name in _REFERENCES if entry.get(name)), "")
 
 
 def _replaced(entry: dict[str, Any]) -> frozenset[str]:
-    """The turns that held the earlier value of what a later turn updates."""
+    """Return the turns with a value that a later turn updates."""
     sources = entry.get("source_chat_ids")
     if not isinstance(sources, dict) or "updated_info" not in sources:
         return frozenset()

@@ -1,4 +1,4 @@
-"""Deleting a long conversation while others write: how long their appends take, beside the same run before it.
+"""Deleting a long conversation while others write: how long their appends take, compared with the same run before it.
 
 On SQLite, and on Postgres where a server can be started.
 

@@ -1,4 +1,4 @@
-"""Was the evidence there? Figures over questions, with their confidence intervals."""
+"""Figures of recall over questions, with confidence intervals: whether the evidence was in the context."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NEAR = 40  # characters behind a turn within which its mark begins
 
 @dataclass(slots=True)
 class Answered:
-    """What a system brought for one question. Each figure is between 0 and 1."""
+    """The result of a system for one question. Each figure is between 0 and 1."""
 
     data: str
     kind: str
@@ -30,7 +30,7 @@ class Answered:
 
 
 def found(ranking: Sequence[str], gold: frozenset[str], k: int = 10) -> dict[str, float]:
-    """R@k and NDCG@k of a ranking, best first."""
+    """Return R@k and NDCG@k of a ranking, best first."""
     gains = [1 / log2(place + 2) for place, name in enumerate(ranking[:k]) if name in gold]
     ideal = sum(1 / log2(place + 2) for place in range(min(k, len(gold))))
     return {f"R@{k}": len(gains) / len(gold), f"NDCG@{k}": sum(gains) / ideal}
@@ -110,13 +110,13 @@ def interval(values: Sequence[float], draws: int = 2000) -> tuple[float, float]:
 
 
 def sign_test(ours: Sequence[float], theirs: Sequence[float]) -> tuple[int, int]:
-    """How often ours was better, and how often worse, question by question."""
+    """Return for how many questions ours was better, and for how many worse."""
     pairs = list(zip(ours, theirs, strict=True))
     return sum(a > b for a, b in pairs), sum(a < b for a, b in pairs)
 
 
 def by_kind(answers: Sequence[Answered]) -> Mapping[str, list[Answered]]:
-    """The headline first, then each kind of question."""
+    """Return the overall figures first, then those of each kind of question."""
     groups = {"all": [one for one in answers if one.headline]}
     for one in answers:
         groups.setdefault(one.kind, []).append(one)

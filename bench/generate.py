@@ -104,12 +104,12 @@ async def _figures(bench: Bench, talk: palaver.Conversation, client: openai.Asyn
 
 
 def _added(ours: list[tuple[float, float]], other: list[tuple[float, float]], which: int) -> float:
-    """Milliseconds more, by rounds: neighbours in time are alike."""
+    """Return the added milliseconds, compared round by round, because conditions change over time."""
     return statistics.median(a[which] - b[which] for a, b in zip(ours, other, strict=True))
 
 
 async def _timed(pieces: AsyncIterator[Any]) -> tuple[float, float]:
-    """Milliseconds to the first piece, and to the last."""
+    """Return the milliseconds to the first piece, and to the last."""
     start = time.perf_counter()
     first = last = start
     async for _ in pieces:

@@ -1,4 +1,4 @@
-"""A server in a process of its own, and a client of plain sockets: what is measured is never the client."""
+"""A server in its own process, and a client over plain sockets, so that the client is not what is measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Failed(Exception):
-    """An answer that is not a success; holds its first line."""
+    """A response that is not a success. The message is its first line."""
 
 
 async def connect(port: int) -> Line:
@@ -26,7 +26,7 @@ async def connect(port: int) -> Line:
 
 
 async def send(line: Line, method: str, path: str, body: Any = None) -> bytes:
-    """Send a request on a line, and answer with the head of what comes back."""
+    """Send a request on a connection, and return the head of the response."""
     reader, writer = line
     data = b"" if body is None else json.dumps(body).encode()
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -38,7 +38,7 @@ async def send(line: Line, method: str, path: str, body: Any = None) -> bytes:
 
 
 async def request(line: Line, method: str, path: str, body: Any = None) -> bytes:
-    """The body of the answer."""
+    """Return the body of the response."""
     answer = (await send(line, method, path, body)).lower()
     if b"content-length:" not in answer:
         return b""
@@ -55,7 +55,7 @@ async def once(port: int, method: str, path: str, body: Any = None) -> bytes:
 
 
 def resident(pid: int) -> float:
-    """Megabytes."""
+    """Return the resident memory of a process in megabytes."""
     text = Path(f"/proc/{pid}/status").read_text() if Path("/proc").exists() else "VmRSS: 0 kB"
     return int(text.partition("VmRSS:")[2].split()[0]) / 1_024
 
@@ -71,7 +71,7 @@ def free_port() -> int:
 
 @contextmanager
 def running(command: list[str], port: int, **environment: str) -> Iterator[int]:
-    """A program, from when it listens until the block ends. Its log goes nowhere."""
+    """Run a program from when it listens until the block ends. Its log is discarded."""
     child = subprocess.Popen(
         command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -101,7 +101,7 @@ def _wait_for(child: subprocess.Popen[bytes], port: int) -> None:
 
 @contextmanager
 def palaver_server(folder: Path, url: str | None = None, embedder: str = "none") -> Iterator[tuple[int, int]]:
-    """`palaver serve` as it is: its port and its process."""
+    """Run `palaver serve`. Yields its port and its process."""
     port, database = free_port(), url or str(folder / "server.db")
     command = [sys.executable, "-m", "palaver.cli", "serve", "--port", str(port), "--db", database]
     with running(command, port, PALAVER_EMBEDDER=embedder, PALAVER_SHUTDOWN_SECONDS="1") as pid:

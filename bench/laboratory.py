@@ -1,4 +1,4 @@
-"""The scoring alone, in memory: what each part of the recipe is worth, without a database around it."""
+"""The scoring alone, in memory and without a database: how much each part of it contributes."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _standing(role: str, text: str) -> int:
 
 @dataclass(frozen=True)
 class System:
-    """A way to score. The engine gives 1 as the frequency of a stem in a passage; so does this, unless told."""
+    """A way to score. The frequency of a stem in a passage is 1, as the engine returns it, unless set otherwise."""
 
     weights: Weights = DEFAULT
     dense: bool = True
@@ -160,14 +160,14 @@ class System:
 
 
 class Last(System):
-    """The newest turns, whatever was asked."""
+    """The newest turns, whatever the question is."""
 
     def __call__(self, desk: Desk, text: str) -> Scores:
         return Scores(np.arange(len(desk.profile), dtype=np.float32))
 
 
 class Fused(System):
-    """Words and meaning by the sum of their reciprocal ranks, as common hybrids do it."""
+    """Words and meaning, combined by reciprocal rank fusion, as common hybrid systems do."""
 
     def __call__(self, desk: Desk, text: str) -> Scores:
         words = BM25(desk, text).total
@@ -225,7 +225,7 @@ def answers(desks: Sequence[Desk], system: System, budgets: Sequence[int] = BUDG
 
 
 def ablation(desks: Mapping[str, Sequence[Desk]]) -> str:
-    """The recipe with one thing changed at a time, as a Markdown table."""
+    """Return the figures with one part of the scoring changed at a time, as a Markdown table."""
     figures = ("R@10", "EIC@1000", "EIC@2000", "EIC@4000")
     lines = [f"| variant | {' | '.join(desks)} |", "|---" * (len(desks) + 1) + "|"]
     for name, system in VARIANTS.items():

@@ -1,4 +1,4 @@
-"""Recall on Postgres in a tenant of a million turns, each with a vector, beside a plain query of the same run.
+"""Recall on Postgres in a tenant of a million turns, each with a vector, next to a plain query of the same run.
 
 Filling the database takes most of the time. PALAVER_BENCH_DATABASE names one that is filled already, by the address of
 its superuser: `python -m tests.support.many_turns ADDRESS` fills an empty one that was migrated.
@@ -28,7 +28,7 @@ ORDER BY e.vector::extensions.halfvec(384) OPERATOR(extensions.<#>) $1::text::ex
 
 
 class RandomVectors:
-    """An embedder whose answers have nothing to do with the text. The time of a real one is not that of recall."""
+    """An embedder whose vectors do not depend on the text: the time of a real one is not part of recall."""
 
     typical_cosine = 0.2
 
@@ -47,7 +47,7 @@ class RandomVectors:
 
 @asynccontextmanager
 async def filled(bench: Bench, server: Any) -> AsyncIterator[tuple[str, Any]]:
-    """A database with many turns, by its superuser's address, and how many."""
+    """Yield the superuser's URL of a database with many turns, and their number."""
     from tests.support import many_turns, postgres_server
     from tests.support.postgres_server import migrate_for_tests
 

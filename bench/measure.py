@@ -1,4 +1,4 @@
-"""Measuring in turns, so that a noisy machine is noisy for everybody; and showing what came out."""
+"""Measures contestants in turn, so that noise of the machine affects all of them, and prints the results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Slice = Callable[[Any], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured. All suites read from here."""
+    """How much to measure. All suites use these sizes."""
 
     slices: int = 24
     slice: int = 100  # appends per slice: short, so that neighbours see the same weather
@@ -47,7 +47,7 @@ QUICK = Sizes(
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a suite gets: how much to measure, a folder of its own, and something to write."""
+    """The input of a suite: how much to measure, a folder of its own, and messages to write."""
 
     sizes: Sizes
     folder: Path
@@ -75,7 +75,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured thing, beside its baseline of the same run."""
+    """One measured value, with its baseline of the same run."""
 
     suite: str
     what: str
@@ -133,11 +133,11 @@ class Rounds:
         return statistics.median(self.taken[name])
 
     def times(self, name: str, other: str) -> float:
-        """How many times as long as `other`: the median over the rounds, since neighbours in time are alike."""
+        """Return the time as a multiple of `other`: the median over the rounds, since conditions change over time."""
         return statistics.median(a / b for a, b in zip(self.taken[name], self.taken[other], strict=True))
 
     def speed(self, suite: str, what: str, count: int, name: str, other: str, **rest: Any) -> Figure:
-        """`count` things per slice, as a speed beside another's."""
+        """Return the speed with `count` things per slice, next to another's."""
         unit = rest.pop("unit", "/s")
         found, baseline = count / self.seconds(name), count / self.seconds(other)
         return Figure(suite, what, found, unit, baseline, paired=self.times(other, name), **rest)
@@ -154,9 +154,9 @@ async def in_turns(
     material: Callable[[], Any] = lambda: None,
     after: Callable[[], Awaitable[Any]] = nothing,
 ) -> Rounds:
-    """Let them take turns, in both orders; a first round warms up.
+    """Run the contestants in turn, in both orders, after a round to warm up.
 
-    `material` makes what a slice works on, and `after` finishes what it left over: both outside the time that is taken.
+    `material` makes what a slice works on, and `after` finishes postponed work. Neither is part of the measured time.
     """
     taken: dict[str, list[float]] = {name: [] for name in contestants}
     gc.collect()
@@ -174,9 +174,9 @@ async def in_turns(
 
 
 async def settle(store: palaver.Store) -> None:
-    """Have the text index brought up to date, which follows an append in batches: as every search does it first.
+    """Bring the text index up to date, as every search does: it follows appends in batches.
 
-    Summaries, notes and vectors are not waited for: they are memory's work, done in the writers' pauses.
+    Do not wait for summaries, notes and vectors, which the worker writes while writers pause.
     """
     await engine_of(store).index_all()
 

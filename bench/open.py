@@ -42,7 +42,7 @@ async def _open_existing(bench: Bench) -> Figure:
 
 
 async def _enter(times: int, url: str, raw: Raw) -> dict[str, float]:
-    """How long until the block is entered; closing is not counted."""
+    """Time until the block is entered, without closing."""
     taken: dict[str, list[float]] = {"ours": [], "raw": []}
     for _ in range(times):
         async with AsyncExitStack() as stack:
@@ -58,7 +58,7 @@ async def _open_raw(raw: Raw, stack: AsyncExitStack) -> None:
 
 
 async def _open_new(bench: Bench) -> Figure:
-    """Schema and all, closing included."""
+    """Time a new file, including its schema and closing it."""
     numbers = iter(range(10**6))
 
     async def ours(_: object) -> None:
@@ -102,7 +102,7 @@ async def _import(bench: Bench) -> list[Result]:
 
 
 async def _import_alone(name: str) -> tuple[float, list[str]]:
-    """In a process of its own, warm: the first one may have to compile."""
+    """Import in a fresh process. The first run is not counted, because it may have to compile."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", IMPORT.format(name=name), stdout=asyncio.subprocess.PIPE
     )
@@ -114,7 +114,7 @@ async def _import_alone(name: str) -> tuple[float, list[str]]:
 
 
 def _site() -> set[str]:
-    """What an editable install and the site hooks load before any program."""
+    """Return the modules that an editable install and site hooks load before any program."""
     return {name for name in sys.modules if name.startswith(("_editable", "__editable__", "_virtualenv"))} | {
         "_distutils_hack", "_virtualenv", "sitecustomize", "usercustomize",
     }  # fmt: skip

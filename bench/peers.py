@@ -1,4 +1,4 @@
-"""Two widely used stores beside ours, in the same run. Neither keeps a text index, a log or a hash."""
+"""Two widely used stores next to ours, in the same run. Neither keeps a text index, a log or a hash."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ READ = 20
 
 
 class Peer(Protocol):
-    """What is asked of every store here."""
+    """The operations that are measured on every store."""
 
     async def append(self, content: str) -> Any: ...
     async def read(self) -> Any: ...
     async def settle(self) -> Any:
-        """Do what was put off. Only ours puts anything off."""
+        """Do postponed work. Only our store postpones any."""
 
 
 class RawPeer(Peer):
@@ -176,7 +176,7 @@ def _append(peer: Peer) -> Slice:
 
 
 def _append_all(peer: Peer) -> Slice:
-    """With what it puts off."""
+    """Append all turns, including postponed work."""
     append = _append(peer)
 
     async def slice(messages: Sequence[str]) -> None:

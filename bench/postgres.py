@@ -1,4 +1,4 @@
-"""Postgres: appends against plain inserts at the same commit setting, the way to a subscriber, policies, contexts."""
+"""Postgres: appends against plain inserts at the same commit setting, time to a subscriber, policies, contexts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RAW = "CREATE TABLE raw (id bigserial PRIMARY KEY, talk int NOT NULL, content te
 
 
 class NoServer(Exception):
-    """There is no Postgres to measure; the message says why."""
+    """There is no Postgres to measure. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ async def _appends(bench: Bench, admin: str, url: str) -> list[Result]:
 
 
 async def _sixteen(texts: Sequence[str], write: Callable[[int, str], Awaitable[Any]]) -> None:
-    """Sixteen at a time, each its own share."""
+    """Append from sixteen tasks, each with its own share."""
 
     async def share(first: int) -> None:
         for n in range(first, len(texts), CONNECTIONS):
@@ -131,7 +131,7 @@ async def _sixteen(texts: Sequence[str], write: Callable[[int, str], Awaitable[A
 
 
 async def _wakes(bench: Bench, url: str) -> Figure:
-    """From the return of an append in one store to the event in another, which hears of it by notification."""
+    """Measure the time from the return of an append in one store to its event in another, which is notified."""
     taken: list[float] = []
     async with palaver.open(url, embedder=None, worker=False) as here, palaver.open(url, worker=False) as there:
         talk = await here.conversation("watched")
@@ -189,7 +189,7 @@ async def _contexts(bench: Bench, admin: str, url: str) -> list[Result]:
 
 
 async def _policies(bench: Bench, admin: str, url: str) -> Figure:
-    """The same appends with row level security and without, in turns."""
+    """Measure the same appends with and without row level security, in turn."""
     from tests.support import postgres_server
 
     tables = "turns", "events", "conversations", "passages", "jobs"

@@ -1,4 +1,4 @@
-"""What the server adds to an answer in somebody else's protocol: to the first piece of text, and per piece.
+"""The time that the server adds to an answer in another protocol: to the first piece of text, and per piece.
 
 The same request goes to the upstream directly and through the server, in turns, from the same plain sockets. The
 upstream is a process of its own on this machine that answers at once, so that nothing but the overhead is left. Through
@@ -76,7 +76,7 @@ def _figures(name: str, taken: dict[str, list[tuple[float, float]]]) -> list[Res
 
 
 async def _timed(port: int, path: str, body: dict[str, Any], headers: str) -> tuple[float, float]:
-    """Milliseconds to the first piece of text, and to the last."""
+    """Return the milliseconds to the first piece of text, and to the last."""
     data = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
     start = time.perf_counter()

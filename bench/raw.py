@@ -15,7 +15,7 @@ CREATE = """
 CREATE TABLE turns (
   id TEXT NOT NULL, conversation TEXT NOT NULL, seq INTEGER NOT NULL, role TEXT NOT NULL, content TEXT NOT NULL,
   created INTEGER NOT NULL, PRIMARY KEY (conversation, seq)
-) WITHOUT ROWID  -- one tree and nothing beside it: as little as can be written and still be read back
+) WITHOUT ROWID  -- one tree and nothing else: as little as can be written and still be read back
 """
 INSERT = "INSERT INTO turns (id, conversation, seq, role, content, created) VALUES (?, ?, ?, ?, ?, ?)"
 LAST = (
@@ -31,7 +31,7 @@ class Raw:
         self.db.execute(CREATE)
 
     def append(self, content: str) -> None:
-        """One transaction each."""
+        """Insert each row in its own transaction."""
         self.db.execute(INSERT, self._row(content))
 
     def append_many(self, contents: Iterable[str]) -> None:
@@ -60,5 +60,5 @@ def connect(path: Path, synchronous: str = "FULL") -> apsw.Connection:
 
 
 def bytes_of(path: Path) -> int:
-    """The database with all that lies beside it."""
+    """Return the size of the database file and the files next to it."""
     return sum(file.stat().st_size for file in path.parent.glob(path.name + "*") if file.is_file())

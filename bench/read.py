@@ -28,7 +28,7 @@ async def run(bench: Bench) -> list[Result]:
 
 
 async def enough(talk: palaver.Conversation) -> int:
-    """How many of the last turns hold 4,000 tokens."""
+    """Return how many of the last turns have 4,000 tokens."""
     tokens = 0
     turns = await talk.history(limit=TOKENS)
     for count, turn in enumerate(reversed(turns), 1):
@@ -62,7 +62,7 @@ def _reader(bench: Bench, talk: palaver.Conversation, limit: int) -> Slice:
 
 
 async def _beside_the_worker(bench: Bench, limit: int, at_rest: float) -> Figure:
-    """The same while the longest of them is summarised by this process, which takes longer than the measuring."""
+    """Measure the same while this process summarises the longest conversation, which takes longer."""
     turns = bench.sizes.histories[-1]
     async with palaver.open(_url(bench, turns), embedder=None) as store:
         talk = await store.conversation("long")

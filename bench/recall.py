@@ -68,7 +68,7 @@ class Remembering:
 
 @dataclass
 class Run:
-    """What is measured, and what came out: answers by system."""
+    """What is measured, and the results by system."""
 
     policies: tuple[str, ...]
     budgets: tuple[int, ...]
@@ -111,7 +111,7 @@ class Run:
             self.answers.setdefault(policy, []).append(answered)
 
     async def ask(self, kept: Any, text: str, policy: str, budget: int) -> Shown:
-        """Return what a context shows. One over its budget is worth nothing."""
+        """Return what a context shows. One over its budget counts as empty."""
         start = time.perf_counter()
         context = await kept.build_context(token_budget=budget, query=text, policy=policy)
         self.seconds.setdefault(policy, []).append(time.perf_counter() - start)
@@ -261,7 +261,7 @@ def chosen(args: argparse.Namespace) -> dict[str, list[Talk]]:
 
 
 def _some(talks: list[Talk]) -> list[Talk]:
-    """Some of many conversations, or every fourth question of a few; not always the same kinds of question."""
+    """Select some of many conversations, or every fourth question of a few, of different kinds."""
     if len(talks) > 50:
         return talks[::11]
     return [replace(talk, questions=talk.questions[n % 4 :: 4]) for n, talk in enumerate(talks)]

@@ -1,4 +1,4 @@
-"""The server beside a bare FastAPI route of the same run: requests per second, p99, and live readers.
+"""The server next to a bare FastAPI route of the same run: requests per second, p99, and live readers.
 
 Both run under uvicorn in a process of their own; the client is plain sockets, so that it is not what is measured.
 """
@@ -60,7 +60,7 @@ async def run(bench: Bench) -> list[Result]:
 
 @dataclass(slots=True)
 class Load:
-    """How long all requests took together, and each of them."""
+    """The duration of all requests together, and of each one."""
 
     seconds: float = 0.0
     each: list[float] = field(default_factory=list)
@@ -90,7 +90,7 @@ def _p99(seconds: list[float]) -> float:
 
 
 async def _live(port: int, pid: int, path: str, subscribers: int, rounds: int) -> list[Result]:
-    """Everybody follows one conversation; how long until an append has reached the last of them?"""
+    """Measure the time until an append has reached the last of many readers of one conversation."""
     before = resident(pid)
     async with _following(port, path, 1) as alone:
         single = await _deliveries(port, path, alone, rounds)
@@ -144,7 +144,7 @@ async def _following(port: int, path: str, count: int) -> AsyncIterator[list[asy
 
 
 async def _load(port: int, method: str, path: str, body: Any, count: int) -> Load:
-    """So many requests from several clients, each one after the other."""
+    """Send requests from several clients, each one after the other."""
     taken: list[float] = []
 
     async def client(share: int) -> None:
@@ -161,7 +161,7 @@ async def _load(port: int, method: str, path: str, body: Any, count: int) -> Loa
 
 
 async def _a_talk(port: int, bench: Bench) -> str:
-    """A conversation with a past."""
+    """Make a conversation with earlier turns."""
     made = json.loads(await once(port, "POST", "/api/conversations", {}))
     path = f"/api/conversations/{made['id']}"
     turns = [{"role": ("user", "assistant")[n % 2], "content": f"Line {n}. " * 12} for n in range(200)]

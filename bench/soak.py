@@ -1,8 +1,8 @@
-"""`python -m bench.soak`: a server under everything at once, for minutes. Does its memory stay where it is?
+"""`python -m bench.soak`: a server under mixed load for minutes, to see whether its memory grows.
 
 Clients open conversations, append, read, recall, build contexts, ask the offline model, follow live events and hang up,
-and delete what is old. Flat is: the last fifth of the time uses no more than a tenth more than the second fifth, when
-everything that is kept on purpose is there.
+and delete what is old. Memory counts as flat if the last fifth of the time uses at most a tenth more than the second
+fifth, when all caches are filled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SAID = ("I am allergic to peanuts, and I like rice.", "What can I eat today?", "
 
 @dataclass(slots=True)
 class Report:
-    """What was done, what went wrong, and the memory in megabytes, second by second."""
+    """The requests, the errors, and the memory in megabytes, second by second."""
 
     requests: int = 0
     failures: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Report:
 
 
 class Client:
-    """One of many: everything that an application does, one thing after another."""
+    """One of many clients. It does everything that an application does, one thing after another."""
 
     def __init__(self, port: int, report: Report, seed: int) -> None:
         self.port, self.report, self.dice = port, report, random.Random(seed)
@@ -107,7 +107,7 @@ class Client:
                 await self._call(line, "GET", "/api/search?q=peanuts")
 
     async def _follow(self, talk: str) -> None:
-        """Listen for a while, then hang up without a word."""
+        """Listen for a while, then close the connection."""
         self.report.requests += 1
         line = await connect(self.port)
         await send(line, "GET", f"{talk}/events")
@@ -117,7 +117,7 @@ class Client:
 
 
 async def soak(port: int, pid: int, goes_on: Callable[[], bool]) -> Report:
-    """Load a server as long as `goes_on` says, and watch it."""
+    """Load a server while `goes_on` returns true, and watch it."""
     report, began = Report(), time.monotonic()
     watching = asyncio.create_task(_watch(pid, report))
     await asyncio.gather(*(Client(port, report, seed).work(goes_on) for seed in range(CLIENTS)))
@@ -134,7 +134,7 @@ async def _watch(pid: int, report: Report) -> None:
 
 
 async def figure(port: int, name: str) -> float:
-    """One of the server's own figures."""
+    """Return one of the server's own metrics."""
     text = (await once(port, "GET", "/metrics")).decode()
     return float(text.partition(f"\n{name} ")[2].split("\n")[0])
 

@@ -54,7 +54,7 @@ class Row:
 
 
 class Speaker:
-    """Says something new that has exactly so many tokens."""
+    """Makes new texts with an exact number of tokens."""
 
     def __init__(self) -> None:
         self.texts, self.count = Texts(), BpeCounter()

@@ -1,4 +1,4 @@
-"""How long one caller's large input holds up everybody else: `python -m bench.stalls [--server]`
+"""How long one caller's large input delays all others: `python -m bench.stalls [--server]`
 
 A ticker on the event loop wakes up every millisecond while an operation runs with 4.8 MB of text. The figures are the
 longest time between two ticks, and in that of processor time, which does not grow when other programs keep the

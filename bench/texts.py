@@ -14,7 +14,7 @@ ZIPF_SHIFT = 2.7
 
 @lru_cache(maxsize=1)
 def vocabulary() -> tuple[str, ...]:
-    """Some three thousand words, the most frequent first, out of Python's own manual: no file to ship."""
+    """Return about three thousand words, the most frequent first, from Python's own manual: no file is needed."""
     from pydoc_data.topics import topics
 
     counted = Counter(re.findall(r"\b[a-z]{2,14}\b", " ".join(topics.values()).lower()))

@@ -55,7 +55,7 @@ ANSWERS = [f"## Part {n}\n\n{PROSE}\n\n{(CODE, LIST, TABLE)[n % 3]}\n\n{PROSE} {
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """The tasks of one thing that was done, longest first: milliseconds by the clock, and of the processor."""
+    """The tasks of one operation, longest first, in milliseconds by the clock and of processor time."""
 
     wall: list[float]
     cpu: list[float]
@@ -71,7 +71,7 @@ class Tasks:
 
 
 def answer() -> list[str]:
-    """What streams in: some 13,000 characters, a few at a time."""
+    """Yield the streamed answer: about 13,000 characters, a few at a time."""
     text = "\n\n".join(ANSWERS[n % 9] for n in range(18)) + "\n\nThe end."
     return [text[at : at + 16] for at in range(0, len(text), 16)]
 
@@ -80,7 +80,7 @@ def answer() -> list[str]:
 
 
 def opened(page: Page, url: str, id: str) -> float:
-    """Open the thread; milliseconds until its last message is there and the page answers."""
+    """Open the thread. Return the milliseconds until its last message is shown and the page responds."""
     page.goto(f"{url}/c/{id}", wait_until="commit")
     _until(page, "document.querySelector('.item')")
     ready = float(page.evaluate("performance.now()"))
@@ -89,7 +89,7 @@ def opened(page: Page, url: str, id: str) -> float:
 
 
 def read_back(page: Page, count: int) -> None:
-    """To the first message, page by page. Counted at the end: to count in every frame would be work of its own."""
+    """Scroll to the first message, page by page. Count at the end, because counting in every frame takes time."""
     shown = page.evaluate(f"""async () => {{
         {FRAME}
         const box = document.querySelector(".thread");
@@ -102,7 +102,7 @@ def read_back(page: Page, count: int) -> None:
 
 
 def scrolled(page: Page) -> None:
-    """Through the thread and back to its end, more than a screen at a time."""
+    """Scroll through the thread and back to its end, more than a screen at a time."""
     page.evaluate(f"""async () => {{
         {FRAME}
         const box = document.querySelector(".thread");
@@ -114,7 +114,7 @@ def scrolled(page: Page) -> None:
 
 
 def streamed(page: Page) -> None:
-    """Ask, type while the answer comes, and wait for its end."""
+    """Ask, type while the answer streams, and wait for its end."""
     page.evaluate("document.getElementById('message').focus()")
     page.keyboard.insert_text("Go on.")
     page.keyboard.press("Enter")
@@ -125,7 +125,7 @@ def streamed(page: Page) -> None:
 
 
 def _until(page: Page, condition: str) -> None:
-    """Asked in the page, and cheaply: a search through a long page would be a long task of its own."""
+    """Wait for a condition in the page. It must be cheap: a search through a long page would be a long task itself."""
     page.evaluate(f"async () => {{ {FRAME} while (!({condition})) await frame(); }}")
 
 
@@ -142,7 +142,7 @@ def traced(browser: Browser, page: Page, work: Callable[[], float | None], keep:
 
 
 def tasks_of(events: list[dict[str, Any]]) -> Tasks:
-    """Those of the main thread of the page that has done most."""
+    """Return the tasks of the busiest page's main thread."""
     mains = {(one["pid"], one["tid"]) for one in events if one["name"] == "thread_name" and _is_main(one)}
     groups: dict[tuple[int, int], list[dict[str, Any]]] = {main: [] for main in mains}
     for one in events:
