@@ -1,4 +1,4 @@
-/** Answers as they are made. A lost connection loses and doubles nothing: the server goes on, and the stream resumes. */
+/** Streamed answers. After a lost connection, the server continues and the stream resumes: no text is lost or repeated. */
 
 import { failure, PalaverError, type Problem } from "./errors.ts";
 import { follow, type LiveEvent } from "./live.ts";
@@ -21,7 +21,7 @@ export type AnswerEvent =
   /** The model calls tools of the server. */
   | { kind: "tool_calls"; turn: string; calls: ToolCall[] }
   | { kind: "tool_result"; id: string; name: string; content: unknown; is_error: boolean }
-  /** The answer was interrupted and is made again: the text since the last tool call is void. */
+  /** The answer was interrupted and is being generated again: discard the text since the last tool call. */
   | { kind: "restart" }
   /** The answer is stored: `turn` is the last event. */
   | ({ kind: "done" } & Answer);
@@ -35,7 +35,7 @@ interface Asked extends Cancellable {
   repeatable: boolean;
 }
 
-/** Ask, and yield the events of the answer. Ending the iteration or the signal does not stop the answer on the server. */
+/** Request an answer, and yield its events. Ending the iteration or the signal does not stop the answer on the server. */
 export async function* answerEvents(transport: Transport, asked: Asked): AsyncGenerator<AnswerEvent, void> {
   const progress = new Progress();
   const deadline = Date.now() + transport.timeout;
@@ -61,8 +61,8 @@ const request = (transport: Transport, asked: Asked, signal = asked.signal) =>
   });
 
 /**
- * Go on after a lost connection. The log of the conversation has the text; asking again with the same key has the end: it
- * waits for the answer that is being made, and makes it again if it failed.
+ * Resume after a lost connection. The text comes from the log of the conversation. The end comes from a second request
+ * with the same key: it waits for the running answer, or starts it again if it failed.
  */
 async function* resume(transport: Transport, asked: Asked, progress: Progress): AsyncGenerator<AnswerEvent, void> {
   const over = new AbortController();
@@ -90,7 +90,7 @@ async function* resume(transport: Transport, asked: Asked, progress: Progress): 
   }
 }
 
-/** Ask again with the same key, and return the end of the answer. */
+/** Send the request again with the same key, and return the end of the answer. */
 async function askAgain(transport: Transport, asked: Asked, signal: AbortSignal): Promise<Answer> {
   const deadline = Date.now() + transport.timeout;
   for (let attempt = 0; ; attempt++) {
@@ -106,14 +106,14 @@ async function askAgain(transport: Transport, asked: Asked, signal: AbortSignal)
   }
 }
 
-/** The part of an answer that its reader has. */
+/** The part of an answer that was yielded so far. */
 class Progress {
   question: string | undefined;
   isDone = false;
   /** The event number after which the answer's events are in the log. */
   after = 0;
   private sent = 0; // characters (code points) of the turn that is being written
-  private current: string | undefined; // its id, if it is known: the first connection does not say it
+  private current: string | undefined; // its id, if known: the first connection does not send it
   private readonly ended = new Set<string>(); // turns of this answer
   private readonly calls = new Map<string, ToolCall>();
   private readonly results = new Set<string>(); // calls whose results were yielded
@@ -159,7 +159,7 @@ class Progress {
 
   private *readEnd(answer: Answer): Generator<AnswerEvent, void> {
     this.isDone = true;
-    if (!this.sent) yield* this.readText(textOf(answer.turn)); // an answer that was there already
+    if (!this.sent) yield* this.readText(textOf(answer.turn)); // an answer that was stored already
     yield { kind: "done", ...answer };
   }
 
@@ -169,7 +169,7 @@ class Progress {
     this.sent = 0;
   }
 
-  /** Read an event of the log: what it adds to what was yielded before. */
+  /** Read an event of the log, and return what it adds to the events yielded before. */
   *readLive(event: LiveEvent): Generator<AnswerEvent, void> {
     if (event.kind === "delta") yield* this.readDelta(event.data);
     else if (event.kind === "reset") throw failure("ConnectionLost", "the place in the conversation was lost: read it again");
@@ -200,7 +200,7 @@ class Progress {
     else this.endTurn(turn.id);
   }
 
-  /** Begin a turn. If another one was begun and not ended, it was interrupted. */
+  /** Begin a turn. An earlier turn that has not ended was interrupted. */
   private *beginTurn(turn: string): Generator<AnswerEvent, void> {
     const isAgain = this.current !== undefined && this.sent > 0;
     this.current = turn;

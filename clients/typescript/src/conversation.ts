@@ -34,7 +34,7 @@ export type ConversationChanges = Schemas["ChangedConversation"];
 export type NoteList = paths[typeof NOTES]["post"]["parameters"]["path"]["list"];
 export type AuditOptions = With<Omit<Query<`${typeof HERE}/audit`, "get">, "turn"> & { turn?: TurnRef }>;
 
-/** Made by `store.conversation`, `store.find` and `store.get`. */
+/** Returned by `store.conversation`, `store.find` and `store.get`. */
 export class Conversation {
   private readonly transport: Transport;
   private known: ConversationInfo;
@@ -48,7 +48,7 @@ export class Conversation {
     return this.known.id;
   }
 
-  /** As it was when it was last read: see `refresh`. */
+  /** The details as they were last read; see `refresh`. */
   get info(): ConversationInfo {
     return this.known;
   }
@@ -64,7 +64,7 @@ export class Conversation {
 
   // ---- append
 
-  /** Store a turn. It is on disk when this returns. A lost reply is no reason to worry: a retry stores it once. */
+  /** Store a turn. It is on disk when this returns. If the reply is lost, the request is repeated, and the turn is stored once. */
   async append(role: Role, content: Content = "", options: AppendOptions = {}): Promise<Turn> {
     const { signal, replaces, ...fields } = options;
     const body = { idempotency_key: key(), ...fields, role, content, ...(replaces && { replaces: idOf(replaces) }) };
@@ -79,7 +79,7 @@ export class Conversation {
     return (await this.transport.call("post", `${HERE}/turns/batch`, call)).items;
   }
 
-  /** Open a turn whose text arrives bit by bit, such as the answer of a model that you call. */
+  /** Open a turn whose text arrives in pieces, such as the answer of a model that you call yourself. */
   async stream(role: "user" | "assistant" | "system" = "assistant", options: StreamOptions = {}): Promise<TurnWriter> {
     const { signal, replaces, ...fields } = options;
     const body = { idempotency_key: key(), ...fields, role, ...(replaces && { replaces: idOf(replaces) }) };
@@ -97,7 +97,7 @@ export class Conversation {
 
   // ---- reading
 
-  /** The latest turns, oldest first: 50, or `limit`, which may be 1,000. `before: turns[0]` has the page before. */
+  /** The latest turns, oldest first: 50, or `limit` (at most 1,000). For the previous page, pass `before: turns[0]`. */
   async history(options: HistoryOptions = {}): Promise<Turn[]> {
     const { signal, before, after, ...rest } = options;
     const query = { ...rest, ...(before && { before: idOf(before) }), ...(after && { after: idOf(after) }) };
@@ -138,7 +138,7 @@ export class Conversation {
     return this.update({ title });
   }
 
-  /** Delete a turn for good, with everything that was made of it; without a turn, the whole conversation. */
+  /** Permanently delete a turn and everything derived from it; without a turn, the whole conversation. */
   async forget(turn?: TurnRef): Promise<Deletion> {
     const path = turn ? `${HERE}/turns/${idOf(turn)}` : HERE;
     const response = await this.transport.send("DELETE", path.replace("{conversation}", this.id));
@@ -160,12 +160,12 @@ export class Conversation {
     return this.transport.call("post", `${HERE}/context`, { path: this.path, body, repeatable: true, ...(signal && { signal }) });
   }
 
-  /** Why the context would be what it is: what is in it, what was left out, and the tokens of each part. */
+  /** Explain the context that would be built: its parts with their tokens, and what was left out. */
   async explain(options: ContextOptions = {}): Promise<Explanation> {
     return (await this.buildContext(options)).explanation;
   }
 
-  /** Turns and facts that fit a question, best first. `empty` says why there are none. */
+  /** The turns and facts that match a question, best first. `empty` has the reason if there are none. */
   async recall(query: string, options: RecallOptions = {}): Promise<Hits> {
     const { signal, ...rest } = options;
     const call = { path: this.path, body: { query, ...rest }, repeatable: true, ...(signal && { signal }) };
@@ -176,7 +176,7 @@ export class Conversation {
     return (await this.transport.call("get", `${HERE}/summaries`, { path: this.path })).items;
   }
 
-  /** Summarise now what is not summarised yet, through a turn or all of it. */
+  /** Summarise the turns that have no summary yet: up to and including a turn, or all of them. */
   async summarize(options: { through?: TurnRef } = {}): Promise<Summary[]> {
     const body = options.through ? { through: idOf(options.through) } : {};
     return (await this.transport.call("post", `${HERE}/summarize`, { path: this.path, body })).items;
@@ -221,8 +221,8 @@ export class Conversation {
   }
 
   /**
-   * The same, with the answer's events as they arrive. The answer belongs to the server: a lost connection is resumed without
-   * loss or doubling, and leaving the loop does not stop it. `stop` does.
+   * The same, with the answer's events as they arrive. A lost connection is resumed without lost or repeated text. Leaving
+   * the loop does not stop the answer, which runs on the server: call `stop` for that.
    */
   generateStream(message?: Content, options: GenerateOptions = {}): AsyncGenerator<AnswerEvent, void> {
     const { signal, replaces, ...fields } = options;
@@ -244,19 +244,19 @@ export class Conversation {
     return lastTurn(this.regenerateStream(turn, options));
   }
 
-  /** Stop the answers that are being made, in every process of the server. The text so far is kept. */
+  /** Stop the running answers, in every process of the server. The text so far is kept. */
   async stop(): Promise<void> {
     await this.transport.call("post", `${HERE}/stop`, { path: this.path, repeatable: true });
   }
 
-  /** The calls to models, with what was sent. */
+  /** The recorded calls to models, with the request that was sent. */
   async requests(options: Query<`${typeof HERE}/requests`, "get"> = {}): Promise<ModelRequest[]> {
     return (await this.transport.call("get", `${HERE}/requests`, { path: this.path, query: options })).items;
   }
 
   // ---- the log
 
-  /** Follow the events of this conversation, from a position or from now on. Reconnects by itself, without loss or doubling. */
+  /** Follow the events of this conversation, from a position or from now on. Reconnects by itself, without lost or repeated events. */
   subscribe(options: SubscribeOptions = {}): AsyncGenerator<LiveEvent, void> {
     const after = options.after ?? this.known.last_event;
     return follow(this.transport, `/api/conversations/${this.id}/events`, {}, { ...options, after });
@@ -277,7 +277,7 @@ export class Conversation {
 
   // ---- files
 
-  /** Store a file. Name it in `attachments` of a turn or a message. */
+  /** Store a file. Then put its id into `attachments` of a turn or a message. */
   async attach(data: Blob | Uint8Array<ArrayBuffer> | string, options: With<{ filename?: string; media_type?: string }> = {}): Promise<Attachment> {
     const { signal, filename, media_type } = options;
     const kind = media_type ?? (data instanceof Blob && data.type ? data.type : "application/octet-stream");

@@ -6,7 +6,7 @@ type Described = components["schemas"]["Problem"];
 /** A problem document (RFC 9457). Further fields depend on the error. */
 export type Problem = Pick<Described, "type" | "title" | "status" | "detail"> & Partial<Described> & { [field: string]: unknown };
 
-/** Class names of the library's errors for replies that do not name one. */
+/** Names of the library's errors, for replies that do not name one. */
 const KINDS: Record<number, string> = {
   400: "InvalidInput",
   401: "TokenRefused",
@@ -32,7 +32,7 @@ export class PalaverError extends Error {
   readonly kind: string;
   /** The reply of the server: `type`, `title`, `status`, `detail`, and fields such as `field`, `limit` or `expected`. */
   readonly problem: Problem;
-  /** Seconds after which the server takes the request again, if it said so. */
+  /** Seconds after which the request can be repeated, if the server sent them. */
   readonly retryAfter: number | null;
 
   constructor(problem: Problem, options: { retryAfter?: number | null; cause?: unknown } = {}) {
@@ -44,7 +44,7 @@ export class PalaverError extends Error {
   }
 }
 
-/** Make an error of this package itself. */
+/** Create an error that did not come from the server. */
 export function failure(kind: string, detail: string, cause?: unknown): PalaverError {
   const problem = { type: "about:blank", title: kind, status: 0, detail, error: kind };
   return new PalaverError(problem, { cause });
@@ -53,7 +53,7 @@ export function failure(kind: string, detail: string, cause?: unknown): PalaverE
 export const connectionLost = (url: string, cause: unknown) =>
   failure("ConnectionLost", `the server at ${url} cannot be reached: is it running?`, cause);
 
-/** Read the error out of a reply. A reply of something else, such as a proxy, has no problem document. */
+/** Return the error in a reply. A reply that is not from Palaver, such as a proxy's, has no problem document. */
 export async function errorOf(response: Response): Promise<PalaverError> {
   const text = await response.text().catch(() => "");
   return new PalaverError(problemOf(text, response.status), { retryAfter: seconds(response.headers.get("retry-after")) });

@@ -5,7 +5,7 @@ import { type Cancellable, isPassing, pause, type Transport, waitBefore } from "
 import type { LogEvent, Turn } from "./types.ts";
 
 interface Common {
-  /** The position after this event: `subscribe({ after: position })` goes on here. */
+  /** The position after this event, to resume with `subscribe({ after: position })`. */
   position: string;
   /** The conversation, if several are followed. */
   conversation?: string;
@@ -23,7 +23,7 @@ export interface DeltaEvent extends Common {
   data: { turn: string; from: number; text: string };
 }
 
-/** The position is not in the log of this conversation: read the turns again. The stream goes on after `last_event`. */
+/** The position is not in the log of this conversation: read the turns again. The stream continues after `last_event`. */
 export interface ResetEvent extends Common {
   kind: "reset";
   data: { last_event: number };
@@ -46,14 +46,14 @@ export type LiveEvent = TurnEvent | DeltaEvent | ResetEvent | GoneEvent | OtherE
 export interface SubscribeOptions extends Cancellable {
   /** An event number or a `position`; 0: from the start of the log. Default: from now on. */
   after?: number | string;
-  /** Called with false when the connection is lost, and with true when it is there (again). */
+  /** Called with true when the connection is established, and with false when it is lost. */
   onConnection?: (connected: boolean) => void;
 }
 
 const NAMED = ["append", "open", "commit", "abort", "delta", "reset", "gone"];
 
 /**
- * Follow an event stream until it ends for good, and reconnect for as long as it takes. Each event is yielded once: after a
+ * Follow an event stream until its last event, and reconnect whenever the connection is lost. Each event is yielded once: after a
  * lost connection the stream resumes at the position of the last event that was yielded.
  */
 export async function* follow(transport: Transport, path: string, query: object, options: SubscribeOptions): AsyncGenerator<LiveEvent, void> {

@@ -10,7 +10,7 @@ type ItemRef = string | { id: string };
 const HERE = "/api/people/{person}";
 const ITEM = `${HERE}/facts/{item}` as const;
 
-/** Made by `store.person`. */
+/** Returned by `store.person`. */
 export class Person {
   readonly id: string;
   private readonly transport: Transport;
@@ -61,7 +61,7 @@ export class Person {
     return this.transport.call("post", `${HERE}/recall`, { path: this.path, body: { query, ...options }, repeatable: true });
   }
 
-  /** Learn from the person's conversations, in the background. Returns how many are read. */
+  /** Learn from the person's conversations, in the background. Returns the number of conversations. */
   async learn(): Promise<number> {
     return (await this.transport.call("post", `${HERE}/learn`, { path: this.path, repeatable: true })).conversations;
   }

@@ -1,4 +1,4 @@
-/** A store on a server. The key decides whose conversations it sees. */
+/** A store on a server. The key determines whose conversations it sees. */
 
 import { Conversation } from "./conversation.ts";
 import { follow, type LiveEvent, type SubscribeOptions } from "./live.ts";
@@ -22,13 +22,13 @@ export interface Caller {
   workspace: string | null;
 }
 
-/** Open a store on a server. An address or a key that is wrong is noticed here. */
+/** Open a store on a server. Throws if the address or the key is wrong. */
 export async function open(options: OpenOptions): Promise<Store> {
   const transport = new Transport(options);
   return new Store(transport, await transport.call("get", "/api/settings"));
 }
 
-/** Made by `open`. */
+/** Returned by `open`. */
 export class Store {
   /** The server's version, limits and models, as they were when the store was opened. */
   readonly settings: Settings;
@@ -43,7 +43,7 @@ export class Store {
     return this.settings.caller as unknown as Caller;
   }
 
-  /** The conversation with this key, a name of your own; it is made if there is none. Without a key, a new one. */
+  /** The conversation with this key, a name that you choose. It is created if it does not exist; without a key, always. */
   async conversation(key?: string | null, fields: ConversationFields & Cancellable = {}): Promise<Conversation> {
     const { signal, ...rest } = fields;
     const call = { body: { ...rest, ...(key != null && { key }) }, repeatable: key != null, ...(signal && { signal }) };
@@ -104,7 +104,7 @@ export class Store {
     return (await this.transport.call("put", "/api/budgets", { body: budget })).items;
   }
 
-  /** Delete everything of a user, and return a signed receipt. */
+  /** Permanently delete all data of a user, and return a signed receipt. */
   async eraseUser(user: string): Promise<Schemas["ErasureReceipt"]> {
     return this.transport.call("post", "/api/erasures", { body: { user }, repeatable: true });
   }

@@ -13,7 +13,7 @@ export interface OpenOptions {
   timeout?: number;
   /** How often a request is sent again after a lost connection or a 429 or 503. Default: 3. */
   retries?: number;
-  /** Instead of the global `fetch`. */
+  /** A function to use instead of the global `fetch`. */
   fetch?: typeof fetch;
 }
 
@@ -43,7 +43,7 @@ export interface Call<P extends Path, M extends Method> extends Cancellable {
   query?: Query<P, M>;
   body?: Body<P, M>;
   headers?: Record<string, string>;
-  /** Whether it may be sent twice. Default: true for requests that read, replace or delete. */
+  /** Whether the request may be repeated. Default: true for requests that read, replace or delete. */
   repeatable?: boolean;
 }
 
@@ -56,7 +56,7 @@ interface Raw extends Cancellable {
 
 const REPEATABLE = ["GET", "PUT", "DELETE"];
 const BUSY = [429, 503];
-const LONGEST_WAIT = 30; // seconds that a server may ask for before a retry; longer waits are the caller's decision
+const LONGEST_WAIT = 30; // the longest wait in seconds that a server can request; after a longer one, the error is thrown
 
 /** One server, with one key. */
 export class Transport {
@@ -87,7 +87,7 @@ export class Transport {
     return (text ? JSON.parse(text) : undefined) as Reply<P, M>;
   }
 
-  /** Send a request, again if it may be repeated and the connection fails or the server is busy. */
+  /** Send a request. If it may be repeated, retry after a connection failure or when the server is busy. */
   async send(method: string, path: string, raw: Raw = {}): Promise<Response> {
     const again = (raw.repeatable ?? REPEATABLE.includes(method)) ? this.retries : 0;
     for (let attempt = 0; ; attempt++) {
@@ -101,7 +101,7 @@ export class Transport {
     }
   }
 
-  /** Send one request. Any reply but a success is thrown. */
+  /** Send one request. Throws any reply that is not a success. */
   async sendOnce(method: string, path: string, raw: Raw, signal: AbortSignal | undefined): Promise<Response> {
     const url = this.url + path + queryString(raw.query);
     let response: Response;
@@ -121,8 +121,8 @@ export class Transport {
   }
 
   /**
-   * Yield the events of one stream, until the server ends it or the connection is lost, which throws. The server sends a
-   * comment in every silence, so a connection without a byte for `timeout` is dead.
+   * Yield the events of one stream, until the server ends it or the connection is lost, which throws. The server sends
+   * comments while there are no events, so a connection without a byte for `timeout` is dead.
    */
   async *events(method: string, path: string, raw: Raw = {}): AsyncGenerator<Message, void> {
     const silence = new AbortController();
@@ -145,7 +145,7 @@ export class Transport {
   }
 }
 
-/** Whether an error may go away by itself: a lost connection, or a server that is busy. */
+/** Whether a retry may help: after a lost connection, or if the server is busy. */
 export function isPassing(problem: unknown): problem is PalaverError {
   if (!(problem instanceof PalaverError)) return false;
   return problem.kind === "ConnectionLost" || (BUSY.includes(problem.status) && (problem.retryAfter ?? 0) <= LONGEST_WAIT);

@@ -1,4 +1,4 @@
-/** The values that the server sends and takes, as its OpenAPI document describes them. */
+/** The values that the server sends and accepts, as its OpenAPI document describes them. */
 
 import type { components } from "./schema.ts";
 
@@ -31,11 +31,11 @@ export type Content = NonNullable<Schemas["NewTurn"]["content"]>;
 
 export interface Page<T> {
   items: T[];
-  /** Where the next page begins; null after the last one. */
+  /** The cursor of the next page; null on the last page. */
   next: string | null;
 }
 
-/** A deletion that is `pending` is decided and logged; the last copies are removed by the server's own work. */
+/** A `pending` deletion is logged and takes effect at once; the server removes the last copies in the background. */
 export interface Deletion {
   pending: boolean;
 }

@@ -1,4 +1,4 @@
-/** A turn that is written while its text arrives. Readers see it grow, and a crash keeps what was sent. */
+/** A turn that is written while its text arrives. Readers see it grow, and text that was sent survives a crash. */
 
 import { PalaverError } from "./errors.ts";
 import type { Transport } from "./transport.ts";
@@ -7,7 +7,7 @@ import type { Turn } from "./types.ts";
 
 const FLUSH = 250; // milliseconds until text is sent
 const RENEW = 10_000; // milliseconds of silence after which the lease is renewed; it ends after 30 seconds
-const WAITING = 64_000; // characters that may wait to be sent before `write` waits too
+const WAITING = 64_000; // unsent characters above which `write` waits
 
 export type StreamEnd = components["schemas"]["StreamEnd"];
 
@@ -31,7 +31,7 @@ export class TurnWriter implements AsyncDisposable {
     this.schedule();
   }
 
-  /** Add text. It is sent a quarter of a second later at most. Throws if sending earlier text failed. */
+  /** Add text. It is sent within a quarter of a second. Throws if sending earlier text failed. */
   async write(text: string): Promise<void> {
     if (this.problem) throw this.problem;
     this.waiting += text;
@@ -84,7 +84,7 @@ export class TurnWriter implements AsyncDisposable {
     }
   }
 
-  /** Seal the turn as aborted. It leaves the conversation, and its text stays on record. */
+  /** Seal the turn as aborted. It leaves the active view, and its text is kept. */
   async abort(): Promise<Turn> {
     await this.finish().catch(() => undefined);
     return this.transport.call("post", "/api/conversations/{conversation}/streams/{turn}/abort", { path: this.path, repeatable: true });
