@@ -17,14 +17,14 @@
     ├── Conflict                       another writer changed it first; read it again, then decide
     │   ├── AppendConflict             `expected_seq` is not the next sequence number
     │   ├── UpdateConflict             the conversation has changed since it was read
-    │   ├── SettingsConflict           the conversation already exists, with other settings
-    │   ├── IdempotencyConflict        the key was used before, with other content
+    │   ├── SettingsConflict           the conversation already exists, with different settings
+    │   ├── IdempotencyConflict        the key was used before, with different content
     │   ├── TurnSuperseded             the turn to replace is no longer in the active view
     │   ├── StreamSealed               the stream was committed, aborted or taken over
     │   ├── StreamMoved                text arrived during the commit; commit again
     │   ├── ConversationBusy           it is answering another question, or it is being reset
     │   │   └── QueueTimeout           a question waited too long for its turn; the question is stored
-    │   └── AlreadyImported            the conversation already exists, with another history
+    │   └── AlreadyImported            the conversation already exists, with a different history
     ├── PermissionDenied               the scope lacks a right
     │   └── TokenRefused               the token is missing, expired or invalid here
     ├── BudgetExceeded                 a budget of the tenant, user or key is used up; has which, and until when
@@ -255,7 +255,7 @@ class UpdateConflict(Conflict):
 
 
 class SettingsConflict(Conflict):
-    """The conversation already exists, and one of the given settings has another value there. `field` is its name.
+    """The conversation already exists, and one of the given settings has a different value there. `field` is its name.
 
     Way out: Call `update(settings=…)`, or open the conversation without settings.
     """
@@ -269,14 +269,14 @@ class SettingsConflict(Conflict):
 
 
 class IdempotencyConflict(Conflict):
-    """The `idempotency_key` was used before, for `turn`, with other content.
+    """The `idempotency_key` was used before, for `turn`, with different content.
 
     Way out: Use a new key for another message.
     """
 
     def __init__(self, turn: str) -> None:
         self.turn = turn
-        super().__init__(f"this idempotency_key was used for turn {turn!r}, with other content")
+        super().__init__(f"this idempotency_key was used for turn {turn!r}, with different content")
 
 
 class TurnSuperseded(Conflict):
@@ -287,7 +287,7 @@ class TurnSuperseded(Conflict):
 
     def __init__(self, turn: str, *, by: str | None) -> None:
         self.turn, self.by = turn, by
-        super().__init__(f"turn {turn!r} is no longer in the active view" + (f"; {by!r} took its place" if by else ""))
+        super().__init__(f"turn {turn!r} is no longer in the active view" + (f"; {by!r} replaced it" if by else ""))
 
 
 class StreamSealed(Conflict):
@@ -340,14 +340,14 @@ class QueueTimeout(ConversationBusy):
 
 
 class AlreadyImported(Conflict):
-    """The conversation to import already exists, with another history.
+    """The conversation to import already exists, with a different history.
 
     Way out: Import into another database or tenant.
     """
 
     def __init__(self, conversation: str) -> None:
         self.conversation = conversation
-        super().__init__(f"conversation {conversation!r} already exists, with another history")
+        super().__init__(f"conversation {conversation!r} already exists, with a different history")
 
 
 NEEDED_FOR = {
@@ -356,7 +356,7 @@ NEEDED_FOR = {
     "generate": ", which is required for calling a model",
     "system": ", which is required for system messages and instructions",
     "act_for": ", which is required for writing under another person's name",
-    "admin": ", which is required for acts of the owner and for maintenance",
+    "admin": ", which is required for the owner's operations and for maintenance",
 }
 
 

@@ -78,7 +78,7 @@ class Portal:
             raise
 
     def _check_caller(self) -> None:
-        """Warn in a running event loop, which is blocked; refuse in the portal's own, which would wait for itself."""
+        """Warn if this blocks a running event loop. Raise in the portal's own loop, which would wait for itself."""
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
@@ -110,7 +110,7 @@ class Portal:
             self.loop.close()
 
     async def _wind_up(self) -> None:
-        """As `asyncio.run` does: cancel the tasks that other threads wait for, then close async generators."""
+        """Wind up as `asyncio.run` does: cancel the tasks that other threads wait for, then close async generators."""
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
@@ -123,7 +123,7 @@ _open_stores: dict[Portal, AsyncStore] = {}  # kept here, so that a store nobody
 
 
 def _after_fork() -> None:
-    """The child of a fork has no thread that would ever answer."""
+    """Close the portals in the child of a fork, where their threads do not exist."""
     _open_stores.clear()
     for portal in _portals:
         portal._closed, portal._gate = True, threading.RLock()  # another thread may have held the old one

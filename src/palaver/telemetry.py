@@ -1,7 +1,7 @@
-"""OpenTelemetry spans for verbs, model calls, tools and memory. Off by default; never with content.
+"""OpenTelemetry spans for methods, model calls, tools and memory. Off by default; never with content.
 
-`palaver.open(telemetry=True)` uses the process's tracer provider; it also takes a tracer provider. Verbs have
-spans such as `palaver.conversation.append`; model calls, tools and memory follow the GenAI conventions.
+`palaver.open(telemetry=True)` uses the process's tracer provider; it also takes a tracer provider. Methods
+have spans such as `palaver.conversation.append`; model calls, tools and memory follow the GenAI conventions.
 """
 
 from __future__ import annotations

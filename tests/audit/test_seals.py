@@ -95,5 +95,5 @@ async def test_seals_over_archived_events_stay_valid_as_long_as_the_log_names_th
     async with palaver.open(f"sqlite:///{tmp_path}/a.db", worker=False, embedder=None) as store:
         with pytest.raises(VerificationFailed, match="cut short"):
             await check_seals(engine_of(store), KEY, store.scope, id)
-        with pytest.raises(VerificationFailed, match="event 1 should be here"):
+        with pytest.raises(VerificationFailed, match="event 1 is missing"):
             await (await store.get(id)).verify()

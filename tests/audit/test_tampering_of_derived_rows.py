@@ -367,7 +367,7 @@ async def test_no_context_uses_a_changed_row_and_the_explanation_names_it(scene:
     after = await built()
     assert "MILLION" not in after.text
     notes = " ".join(after.explanation.notes)
-    assert "not what the log says, and left out" in notes
+    assert "left out, because it does not match the log" in notes
     assert DERIVED[table].split()[0] in notes
     assert "not what the log says" not in " ".join(before.explanation.notes)
     assert await engine_of(scene.store).mismatched_rows(scene.store.scope, scene.talk.id) != []

@@ -36,7 +36,7 @@ def test_a_file_that_lies_is_refused_and_stores_nothing(cli, lines):
     Path("cat.png").write_text("no cat")
     refused = cli("attach", "support/42", "cat.png")
     assert refused.exit_code == 1
-    assert "says image/png, and the bytes are text/plain" in refused.stderr
+    assert "says image/png, but the bytes are text/plain" in refused.stderr
     assert lines("show", "support/42") == []
 
 

@@ -71,7 +71,7 @@ def test_nothing_is_overwritten_and_nothing_is_left_behind(cli, ok, filled):
     ok("backup", "copy")
     again = cli("backup", "copy")
     assert again.exit_code == 1
-    assert "is there already: name a new folder" in again.stderr
+    assert "already exists: name a new folder" in again.stderr
     assert cli("backup", "other", "--db", "nowhere.db").exit_code == 1
     assert [one.name for one in Path().iterdir() if one.name.startswith((".copy", ".other", "other", "nowhere"))] == []
 
@@ -210,7 +210,7 @@ def test_a_database_that_was_lost_comes_back_over_what_is_left_of_it(cli, ok, li
         shutil.copy("chat.db-wal", "left-over")
     Path("chat.db").unlink()
     Path("left-over").rename("chat.db-wal")
-    assert "chat.db-files is there already" in cli("restore", "copy").stderr
+    assert "chat.db-files already exists" in cli("restore", "copy").stderr
     (told,) = lines("restore", "copy", "--force")
     assert Path(told["aside"]).stat().st_size > 0
     assert keys("chat.db") == {"support/42", "notes"}

@@ -31,7 +31,7 @@ def test_explain_shows_each_block_its_cost_and_what_was_left_out(ok, talk):
     shown = ok("explain", "support/42", "--budget", "400")
     assert "of 400 tokens (balanced, counted by o200k_base)" in shown
     assert "the last turns, word for word" in shown
-    assert "the message to answer; always in" in shown
+    assert "the message to answer; always included" in shown
     assert "left out" in shown
     assert "Recall: by words" in shown
 

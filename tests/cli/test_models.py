@@ -52,8 +52,8 @@ def test_model_is_switched_and_kept(provider: LoopbackProvider, lines) -> None:
 
 def test_explain_tells_what_the_model_saw(provider: LoopbackProvider) -> None:
     out = process("chat", "--model", "openai:gpt-5", input="/explain\nWell?\n/explain\n").stdout
-    assert "Nothing was answered yet." in out
-    assert "the message to answer; always in" in out
+    assert "There is no answer yet." in out
+    assert "the message to answer; always included" in out
 
 
 def test_branches_are_listed_and_switched(store) -> None:

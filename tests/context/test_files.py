@@ -114,7 +114,7 @@ async def test_what_cannot_be_read_is_not_sent_and_named(store: Store, tmp_path:
     assert states == {
         "x.zip": ("not sent", "no text found"),
         "p.png": ("in full", "sent as an image"),
-        "lost.txt": ("not sent", "no text found (its bytes are not where they were)"),
+        "lost.txt": ("not sent", "no text found (its bytes are missing)"),
     }
     for file in (archive, picture, lost):
         assert f"attachment {file.id})]" in context.text, "named with its id"

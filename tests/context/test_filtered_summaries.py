@@ -50,7 +50,9 @@ async def test_summaries_of_those_who_are_filtered_out_are_left_out(store: Store
     assert notes(await build(talk)) == notes(await build(talk, "ada", "bob")) == []
     context = await build(talk, "ada")
     assert named(context) == {"Ada"}
-    assert notes(context) == ["1 summary of turns 12 to 23 left out: participants spoke there who are filtered out"]
+    assert notes(context) == [
+        "1 summary of turns 12 to 23 left out, because participants who are filtered out spoke there"
+    ]
 
 
 async def test_a_summary_of_several_is_left_out_as_a_whole(store: Store) -> None:

@@ -73,7 +73,7 @@ def test_several_conversations_fit_in_one_file(lines: list[str]) -> None:
         ('{"kind": "turn", "row": [1]}', "line 2: is not a row"),
         ('{"kind": "event", "row": {"hash": "@"}}', "line 2: is not a row"),
         ('{"kind": "event", "row": {"hash": 5}}', "line 2: is not a row"),
-        ('{"kind": "poem", "row": {}}', "line 2: nothing is known of the kind"),
+        ('{"kind": "poem", "row": {}}', "line 2: this version does not know the kind"),
         ('{"kind": "file", "row": {"id": "x"}}', "line 2: a file needs"),
         ('{"kind": "conversation", "row": {}}', "line 2: the conversation before it has no end"),
         ('{"kind": "end", "row": {"rows": 7}}', "line 2: rows are missing"),

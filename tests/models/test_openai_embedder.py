@@ -294,7 +294,7 @@ async def test_while_the_service_is_down_words_still_work_and_vectors_come_later
         assert [hit.turn.text for hit in hits] == ["Our kitten is called Miso."]
         recaller = components_of(store).contexts.recall
         ranking = await recaller.rank(store.scope, palaver.ports.RecallScope(conversation=chat.id), "Miso", 5)
-        assert ranking.note == "by words alone: openai:tiny could not answer"
+        assert ranking.note == "by words alone: openai:tiny failed"
         service.replies = [refusal(503)]  # for the first try at the vectors; the second comes a second later
         await store.settle()
         assert service.replies == []

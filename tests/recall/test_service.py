@@ -354,7 +354,7 @@ async def test_explain_speaks_of_its_own_question_and_of_no_other(
         monkeypatch.setattr(recaller, "quotes", quotes)
         down = await talk.build_context(1_000, query="How is the weather?")
         go_on.set()
-        assert down.explain().recall == "by words alone: hash-32 could not answer"
+        assert down.explain().recall == "by words alone: hash-32 failed"
         assert (await slow).explain().recall == "by words and meaning (hash-32)"
 
 
@@ -371,7 +371,7 @@ async def test_whatever_an_embedder_raises_words_are_found(tmp_path: Path) -> No
         await talk.append("user", PEANUTS)
         assert [hit.turn.text for hit in await talk.recall("peanuts") if hit.turn] == [PEANUTS]
         ctx = await talk.build_context(1_000, message="Which peanuts?")
-        assert ctx.explain().recall == "by words alone: hash-32 could not answer"
+        assert ctx.explain().recall == "by words alone: hash-32 failed"
 
 
 async def test_an_engine_that_cannot_rank_has_all_its_turns_and_vectors_read(both: Store) -> None:

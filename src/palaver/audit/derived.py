@@ -61,7 +61,7 @@ class DerivedRows:
                 self.hashes[key] = hash, row["n"]
         if payload.get("proof"):
             again = self.is_covered and row["kind"] != "archive"  # after an archive, the events before are not here
-            require(not again, self.conversation, f"event {row['n']}", "derived rows were brought in a second time")
+            require(not again, self.conversation, f"event {row['n']}", "derived rows were recorded a second time")
             self.is_covered = True
 
     # ---- rows
@@ -80,7 +80,7 @@ class DerivedRows:
         self._require(logged is not None, key, "it is not in the log")
         assert logged is not None
         fits = salt is not None and logged == (derived_hash(key, salt, hashed_values(kind_of(key), row)), n)
-        self._require(fits, key, "it is not what the log says")
+        self._require(fits, key, "it does not match the log")
         self.proven += 1
 
     def missing(self) -> list[str]:

@@ -125,10 +125,10 @@ def _read_tombstone(number: int, line: str) -> tuple[str, Erasure]:
     try:
         read = msgspec.json.decode(line, type=_Line)
     except msgspec.MsgspecError:
-        raise InvalidInput(f"line {number}", "is not an erasure as `palaver erasures export` writes it") from None
+        raise InvalidInput(f"line {number}", "is not in the format of `palaver erasures export`") from None
     row = read.row
     if read.kind != "erasure" or row.format != TOMBSTONE_FORMAT:
-        raise InvalidInput(f"line {number}", f"is not an erasure of the form {TOMBSTONE_FORMAT}")
+        raise InvalidInput(f"line {number}", f"is not an erasure in the format {TOMBSTONE_FORMAT}")
     return row.tenant, Erasure(row.digest, row.salt, row.at, row.at, conversations=tuple(row.conversations))
 
 

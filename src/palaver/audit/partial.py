@@ -61,5 +61,5 @@ class PartialReplay(LogReplay):
 
     def require_anchor(self) -> None:
         if not self.is_anchored:
-            problem = "event 1 should be here: no event says that those before were archived"
+            problem = "event 1 is missing, and no event says that earlier events were archived"
             raise VerificationFailed(self.conversation, f"event {self.archived + 1}", problem)

@@ -66,7 +66,7 @@ async def check_tip(engine: LogStore, scope: Scope, tip: Tip) -> None:
     if not found or found[0].n != tip.n:
         raise VerificationFailed(tip.conversation, _row(tip), "the log was cut short before it")
     if found[0].hash != tip.hash:
-        raise VerificationFailed(tip.conversation, _row(tip), "the log is not the one that was there then")
+        raise VerificationFailed(tip.conversation, _row(tip), "the log is not the one that was sealed")
 
 
 async def _is_archived(engine: LogStore, scope: Scope, tip: Tip) -> bool:

@@ -116,12 +116,12 @@ class Verifier:
         place = (tip.position, tip.slot) if tip else (-1, None)
         self._check_ends()
         for fits, problem in (
-            (row["next_seq"] == log.tree.next_seq, "next_seq does not fit the log"),
+            (row["next_seq"] == log.tree.next_seq, "next_seq does not match the log"),
             (self.turns == len(log.tree.nodes), "turns are missing at the end"),
         ):
             self._require(fits, "conversation", problem)
         self._check_counts()
-        self._require((row["tip_position"], row["tip_slot"]) == place, "conversation", "its tip does not fit the log")
+        self._require((row["tip_position"], row["tip_slot"]) == place, "conversation", "its tip does not match the log")
 
     def _check_ends(self) -> None:
         row, log = self.row, self.log
@@ -132,8 +132,8 @@ class Verifier:
         row = self.row
         line = self.preview[1] if self.preview else None
         for fits, problem in (
-            (row["turn_count"] == self.turn_count, "turn_count does not fit its turns"),
-            (row["token_count"] == self.token_count, "token_count does not fit its turns"),
+            (row["turn_count"] == self.turn_count, "turn_count does not match its turns"),
+            (row["token_count"] == self.token_count, "token_count does not match its turns"),
             (row["preview"] == line, "its preview is not the first line of the first user turn"),
         ):
             self._require(fits, "conversation", problem)
@@ -142,13 +142,13 @@ class Verifier:
         row, updated = self.row, self.log.updated
         stored = (row["created"], row["updated"], row["minute"])
         fits = stored == (self.log.created, updated, updated // MINUTE)
-        self._require(fits, "conversation", "its times are not those of its first and last event")
+        self._require(fits, "conversation", "its times do not match its first and last event")
         ends = None if row["ttl"] is None else updated + row["ttl"]
-        self._require(row["expires_at"] == ends, "conversation", "its end does not fit its time to live")
+        self._require(row["expires_at"] == ends, "conversation", "its expiry time does not match its time to live")
 
     def _check_resets(self) -> None:
         for reset in set(self.log.resets.values()):
-            self._require(digest(reset.stubs) == reset.hash, reset.name, "the turns that it left were changed")
+            self._require(digest(reset.stubs) == reset.hash, reset.name, "the turns that it reset were changed")
 
     def _check_details(self) -> None:
         row = self.row
@@ -196,11 +196,11 @@ class Verifier:
             left = [one for one, empty in FORGOTTEN_FIELDS.items() if values.get(one) != empty and one != "salt"]
             self._require(not left, name, f"it was forgotten, but still has {', '.join(left)}")
             stub = log.stub_before_erasure(id, stub_hash(*(values[one] for one in STUB_FIELDS)))
-            self._require(stub == log.stub_hashes.get(id, stub), name, "what forgetting left of it was changed")
+            self._require(stub == log.stub_hashes.get(id, stub), name, "the record that is left of it was changed")
         elif row["status"] != "pending":
             hash = content_hash(id, _draft(row), row["created"])
             fits = hash == row["content_hash"] == log.content_hashes.get(id, hash)
-            self._require(fits, name, "its content is not what was stored")
+            self._require(fits, name, "its content is not the content that was stored")
 
     def _check_place(self, name: str, row: RecordedTurn, node: Node) -> None:
         stored = (
@@ -208,7 +208,7 @@ class Verifier:
             row["superseded_by"], row["status"],
         )  # fmt: skip
         logged = (node.seq, node.position, node.parent, node.slot, int(node.active), node.superseded_by, node.status)
-        self._require(stored == logged, name, "its place in the thread is not that of the log")
+        self._require(stored == logged, name, "its position in the thread does not match the log")
 
     def _check_stub(self, name: str, row: RecordedTurn) -> None:
         """Check that forgetting left only a stub, and that it is unchanged."""
@@ -220,10 +220,10 @@ class Verifier:
         self._require(row["content_hash"] == log.content_hashes.get(id), name, "its hash is not the one in the log")
         stub = log.stub_before_erasure(id, stub_hash(*(values[one] for one in STUB_FIELDS)))
         if id in log.resets:
-            self._require(stub is not None, name, "what forgetting left of it was changed")
+            self._require(stub is not None, name, "the record that is left of it was changed")
             log.resets[id].stubs.append(stub or b"")
         else:
-            self._require(stub == log.stub_hashes[id], name, "what forgetting left of it was changed")
+            self._require(stub == log.stub_hashes[id], name, "the record that is left of it was changed")
 
     def _check_text(self, name: str, row: RecordedTurn, node: Node) -> None:
         if node.status == "pending":
@@ -231,19 +231,19 @@ class Verifier:
         else:
             hash = content_hash(row["id"], _draft(row), row["created"])
             fits = hash == row["content_hash"] == self.log.content_hashes.get(row["id"])
-            self._require(fits, name, "its content is not what was stored")
+            self._require(fits, name, "its content is not the content that was stored")
         text = row["content"] or ""
         for chunk in self.log.chunks.pop(row["id"], ()):
             fits = chunk_hash(row["salt"], text[chunk.start : chunk.end]) == chunk.hash
-            self._require(fits, name, f"letters {chunk.start} to {chunk.end} are not what was written")
+            self._require(fits, name, f"letters {chunk.start} to {chunk.end} differ from what was written")
 
     def _check_opening(self, name: str, row: RecordedTurn) -> None:
         """Check that a pending turn is as it was opened, and that its text is as long as its chunks."""
         length = len(row["content"] or "")
-        self._require(length == self.log.lengths[row["id"]], name, "its text does not fit its chunks")
+        self._require(length == self.log.lengths[row["id"]], name, "its text does not match its chunks")
         hash = content_hash(row["id"], _draft(row, content=""), row["created"])
         fits = row["content_hash"] is None and hash == self.log.opening_hashes[row["id"]]
-        self._require(fits, name, "it is not what it was opened as")
+        self._require(fits, name, "it does not match the turn that was opened")
 
     def _update_preview(self, row: RecordedTurn) -> None:
         if row["role"] == "user" and row["status"] == "complete":
@@ -260,9 +260,9 @@ class Verifier:
         name, values = f"attachment {row['id']}", cast(Mapping[str, object], row)
         stored = self.files.pop(row["id"], None)
         if stored is None:
-            raise VerificationFailed(self.log.conversation, name, "no turn has it")
+            raise VerificationFailed(self.log.conversation, name, "no turn refers to it")
         fits = all(values[one] == stored[one] for one in stored)
-        self._require(fits, name, "it is not what its turn says")
+        self._require(fits, name, "it does not match its turn")
 
 
 def _details(row: Mapping[str, Any]) -> ConversationDetails:

@@ -105,7 +105,7 @@ app.registered_commands.sort(key=lambda one: ORDER.index(one.name or ""))
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 it could not be done, 2 it was asked for in a wrong way."""
+    """Run the command line. Exit codes: 0 success, 1 failure, 2 wrong usage."""
     if "--json" not in sys.argv:
         app()
         return

@@ -26,7 +26,7 @@ PANEL = "Common options"
 
 
 def _refuse_empty(value: str | None) -> str | None:
-    """Refuse an empty value: `--user "$WHO"` with nothing in it would mean everybody."""
+    """Reject an empty value: with an unset variable, `--user "$WHO"` would act for everybody."""
     if value == "":
         raise typer.BadParameter("must not be empty: name one, or leave it out")
     return value
@@ -59,7 +59,7 @@ app = typer.Typer(
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The common options, as they stand before or after the name of the command."""
+    """The common options, given before or after the name of the command."""
 
     db: str | None = None
     tenant: str | None = None
@@ -67,7 +67,7 @@ class Given:
     as_json: bool = False
 
     def over(self, other: Given) -> Given:
-        """Return these options, with the other's where one is missing."""
+        """Return these options. Take missing ones from `other`."""
         return Given(
             self.db or other.db,
             self.tenant or other.tenant,

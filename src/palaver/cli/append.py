@@ -97,7 +97,7 @@ def _json_option(name: str, text: str | None, kind: type) -> Any:
 
 
 def _text(given: str | None, *, optional: bool) -> str:
-    """The argument, or stdin without the newline that echo adds."""
+    """Return the argument, or stdin without the newline that echo adds."""
     if given is None and optional:
         return ""
     if given is not None and given != "-":

@@ -118,10 +118,10 @@ def _prepare_stdin() -> None:
 
 
 def ask(prompt: str) -> str | None:
-    """The next line; None at the end of the input and at Ctrl-C.
+    """Read the next line. Return None at the end of the input and at Ctrl-C.
 
-    It blocks the event loop: between two lines the chat has nothing to do. And it takes Ctrl-C back from asyncio,
-    which would only note it and let input() go on waiting.
+    This blocks the event loop, which has nothing to do between two lines. asyncio's own handling of Ctrl-C is
+    turned off, because it would leave input() waiting.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -133,7 +133,7 @@ def ask(prompt: str) -> str | None:
 
 
 class Session:
-    """One sitting. Ends at /quit, at the end of the input, or when the conversation is forgotten."""
+    """One run of the chat. It ends at /quit, at the end of the input, or when the conversation is forgotten."""
 
     def __init__(self, call: Call, store: Store, talk: Conversation, name: str, model: str | None, tools: bool) -> None:
         self.call, self.store, self.talk, self.name = call, store, talk, name
@@ -215,7 +215,7 @@ class Session:
 
     @contextmanager
     def _stopping(self) -> Iterator[None]:
-        """While an answer comes, Ctrl-C means stop."""
+        """Let Ctrl-C stop the answer while it streams."""
         loop = asyncio.get_running_loop()
         stop = partial(generation_of(self.store).stop, self.store.scope.tenant, self.talk.id)
         try:
@@ -266,10 +266,10 @@ class Session:
             self._say("nothing", "Nothing found.")
 
     async def explain(self) -> None:
-        """Of the last call: what was in the prompt, and why."""
+        """Print what was in the prompt of the last call, and why."""
         latest = [request for request in await self.talk.requests() if request.explanation is not None]
         if not latest:
-            self._say("nothing", "Nothing was answered yet.")
+            self._say("nothing", "There is no answer yet.")
             return
         if self.call.as_json:
             self._emit("explain", **wire(latest[-1].explanation))

@@ -1,4 +1,4 @@
-"""From what was typed to an open store and a conversation in it."""
+"""Opens the store, and finds the conversation, that the command line names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGE = 1_000
 
 
 class NoDatabase(EngineError):
-    """A command that only reads found no file, and made none."""
+    """A command that only reads found no database file. It does not create one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class NoDatabase(EngineError):
 
 
 def database_url(text: str) -> str:
-    """A URL as it is; a path such as `chat.db` as the URL of an SQLite file."""
+    """Return a URL unchanged, and a path such as `chat.db` as the URL of an SQLite file."""
     if "://" in text or text == "memory:":
         return text
     # Only what would mean something else in a URL is escaped.
@@ -44,7 +44,7 @@ def database_url(text: str) -> str:
 
 
 def sqlite_path(url: str) -> Path | None:
-    """The file that an SQLite URL names; None for another engine."""
+    """Return the file that an SQLite URL names; None for another engine."""
     if urlsplit(url).scheme != "sqlite":
         return None
     from palaver.engines.sqlite.connection import SQLiteAddress
@@ -54,9 +54,9 @@ def sqlite_path(url: str) -> Path | None:
 
 @asynccontextmanager
 async def creating(call: Call, *, embedder: str = "auto", worker: bool = False, **options: Any) -> AsyncIterator[Store]:
-    """The store; an SQLite file that is not there is made.
+    """Open the store. An SQLite file that does not exist is created.
 
-    A short command runs no worker, which would only delay its end. `palaver worker` is for that.
+    A short command runs no worker, which would only delay its end: use `palaver worker`.
     """
     # The token is not an argument, because other users see arguments in the process list.
     token = os.environ.get("PALAVER_TOKEN") if call.url.startswith("supabase+") else None
@@ -67,7 +67,7 @@ async def creating(call: Call, *, embedder: str = "auto", worker: bool = False, 
 
 
 def _scope_of(call: Call) -> Scope:
-    """Return the scope of `--tenant` and `--user`. At the command line one may write as anybody."""
+    """Return the scope of `--tenant` and `--user`. The command line may write under any name."""
     return Scope.of(call.tenant, call.user).with_rights(SYSTEM, ACT_FOR)
 
 
@@ -98,7 +98,7 @@ def _generate_settings() -> dict[str, Any]:
 
 @asynccontextmanager
 async def existing(call: Call, *, embedder: str = "auto", **options: Any) -> AsyncIterator[Store]:
-    """The store, when there is one: to look at something must not make a file."""
+    """Open the store if it exists: a command that only reads must not create a file."""
     path = sqlite_path(call.url)
     if path is not None and not path.exists():
         raise NoDatabase(path)
@@ -107,7 +107,7 @@ async def existing(call: Call, *, embedder: str = "auto", **options: Any) -> Asy
 
 
 async def every_conversation(store: Store) -> AsyncIterator[ConversationInfo]:
-    """All that the scope may see, most recently used first."""
+    """Yield every conversation that the scope may see, most recently used first."""
     cursor = None
     while True:
         page = await store.conversations(kind=None, limit=PAGE, cursor=cursor)
@@ -118,7 +118,7 @@ async def every_conversation(store: Store) -> AsyncIterator[ConversationInfo]:
 
 
 async def find(store: Store, name: str) -> Conversation:
-    """The conversation with this id or key. One's own comes before another owner's; nothing is created."""
+    """Return the conversation with this id or key: the caller's own before another owner's. Nothing is created."""
     try:
         return await store.get(name)
     except ConversationNotFound:
@@ -138,7 +138,7 @@ async def find(store: Store, name: str) -> Conversation:
 
 
 async def find_or_create(store: Store, name: str) -> tuple[Conversation, bool]:
-    """The conversation with this id or key, or a new one with this key; and whether it is new."""
+    """Return the conversation with this id or key, or a new one with this key, and whether it is new."""
     try:
         return await find(store, name), False
     except ConversationNotFound:
@@ -146,7 +146,7 @@ async def find_or_create(store: Store, name: str) -> tuple[Conversation, bool]:
 
 
 async def chosen(store: Store, names: list[str]) -> list[Conversation]:
-    """The named conversations; all of them when none is named."""
+    """Return the named conversations; all of them if none is named."""
     if names:
         return [await find(store, name) for name in names]
     return [await store.get(info.id) async for info in every_conversation(store)]
@@ -156,7 +156,7 @@ async def chosen(store: Store, names: list[str]) -> list[Conversation]:
 
 
 async def to_verify(store: Store, names: list[str]) -> list[Conversation]:
-    """Like `chosen`, with those whose own row cannot be read."""
+    """Like `chosen`, but including conversations whose own row cannot be read."""
     if names:
         return [await _find_damaged(store, name) for name in names]
     try:
@@ -166,7 +166,7 @@ async def to_verify(store: Store, names: list[str]) -> list[Conversation]:
 
 
 async def _find_damaged(store: Store, name: str) -> Conversation:
-    """Like `find`. Where it would look through all of them, one that is damaged may be another than is meant."""
+    """Like `find`, but return a damaged conversation if the database itself looked it up by its id or key."""
     for look in (store.get, store.find):
         try:
             return await _even_damaged(store, look(name))
@@ -176,7 +176,7 @@ async def _find_damaged(store: Store, name: str) -> Conversation:
 
 
 async def _one_by_one(store: Store) -> AsyncIterator[Conversation]:
-    """A list of ids needs nothing else of a row."""
+    """Yield all conversations by the ids in their logs, which can be read even if a row is damaged."""
     after = ""
     while tips := await engine_of(store).tips(store.scope, after, PAGE):
         for tip in tips:
@@ -188,7 +188,7 @@ async def _one_by_one(store: Store) -> AsyncIterator[Conversation]:
 
 
 async def _even_damaged(store: Store, looking: Awaitable[Conversation]) -> Conversation:
-    """A conversation of which nothing but the id is known can still be verified."""
+    """Await a conversation. If its row cannot be read, return it with its id alone, which is enough to verify it."""
     try:
         return await looking
     except RowUnreadable as problem:

@@ -1,4 +1,4 @@
-"""`palaver eval`: how well recall works on one's own conversations."""
+"""`palaver eval`: how well recall works on your own conversations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that carry conversations between files: export, import."""
+"""Commands that export and import conversations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Advance = Callable[[int], None]
 
 @contextmanager
 def progress(title: str, total: float | None) -> Iterator[Advance]:
-    """A bar on stderr, when that is a terminal; it is gone at the end."""
+    """Show a progress bar on stderr, if that is a terminal. It disappears at the end."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     screen = console(stderr=True)
@@ -136,7 +136,7 @@ async def _write_erasures(store: Store, file: IO[str]) -> int:
 
 @contextmanager
 def _target(out: Path | None) -> Iterator[IO[str]]:
-    """Where the lines go. Write a plain file under a temporary name and rename it when it is complete."""
+    """Open the output. Write a plain file under a temporary name and rename it when it is complete."""
     if out is None:
         if isinstance(sys.stdout, io.TextIOWrapper):  # whatever the locale says
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
@@ -489,7 +489,7 @@ def _check(store: Store, number: int, message: dict[str, Any]) -> None:
 
 
 async def _check_files(store: Store, into: str, number: int, content: Any) -> None:
-    """The same for the files that a message names: they are here already, or it is refused."""
+    """Refuse a message that names a file which is not stored here."""
     from palaver.core.turn_draft import decode_content, encode_content, referenced_attachments
 
     if isinstance(content, str):

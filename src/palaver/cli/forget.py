@@ -23,7 +23,7 @@ PANEL = "Delete"
 
 
 class NotConfirmed(PalaverError):
-    """Nothing was deleted, because nobody said yes."""
+    """Nothing was deleted, because the deletion was not confirmed."""
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -32,7 +32,7 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise NotConfirmed(
-            "this deletes permanently, and there is no terminal to confirm it on; nothing was deleted. Add --yes"
+            "nothing was deleted: a permanent deletion must be confirmed, and there is no terminal. Add --yes"
         )
     console(stderr=True).print(f"{question} This cannot be undone. [y/N] ", end="")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

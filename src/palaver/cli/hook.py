@@ -140,7 +140,7 @@ async def capture(talk: Conversation, event: Mapping[str, Any]) -> int:
 
 
 def transcript_turns(path: Path) -> Iterator[TurnInput]:
-    """Yield the messages of a transcript as turns. Lines of other kinds, and broken ones, are passed over."""
+    """Yield the messages of a transcript as turns. Lines of other kinds, and broken ones, are skipped."""
     seen: set[str] = set()
     with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:

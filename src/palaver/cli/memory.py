@@ -83,7 +83,7 @@ def show_failure(known: WorkingMemory) -> None:
     if known.extractor_failure:
         say(f"The extractor failed ({known.extractor_failure}): only the rules provide notes and facts.")
     if known.extractor_dropped:
-        say(f"Items of the extractor that were dropped, because no turn supports them: {known.extractor_dropped}.")
+        say(f"Items of the extractor that were dropped because no turn supports them: {known.extractor_dropped}.")
 
 
 def _note_line(index: int, one: Note) -> str:

@@ -113,7 +113,7 @@ class Extras:
         )
 
     def check(self, path: Path | None) -> None:
-        """Refuse what cannot be done before anything is."""
+        """Check the options before anything is changed."""
         if path is not None and self.are_given:
             raise InvalidInput("db", "must be a Postgres database for --compat and --distribute")
         self.sql(0)
@@ -138,14 +138,14 @@ class Extras:
 
 
 async def _migrated_file(call: Call, path: Path) -> tuple[int | None, int]:
-    """The schema that a file had, if there was one, and has now."""
+    """Migrate a file. Return its schema before, None if it is new, and after."""
     before = read_schema(path) if path.exists() else None
     async with creating(call):
         return before, read_schema(path)
 
 
 async def _migrated_server(url: str, extras: Extras) -> tuple[int | None, int]:
-    """The schema that a Postgres database had, if it had one, and has now."""
+    """Migrate a Postgres database. Return its schema before, None if it had none, and after."""
     if urlsplit(url).scheme not in ("postgresql", "postgres"):
         raise InvalidInput("db", "must be a file or a Postgres database")
     try:

@@ -43,7 +43,7 @@ HINTS: Mapping[type[Exception], str] = {
 
 
 def complain(problem: Exception, *, as_json: bool) -> None:
-    """One line on stderr that says what went wrong, and what to do where that is known."""
+    """Print an error as one line on stderr, with advice if there is any."""
     _tell("error", "bold red", problem, as_json)
 
 
@@ -75,14 +75,14 @@ def _message(problem: Exception) -> str:
 
 
 def emit(value: Any) -> None:
-    """One line of JSON on stdout, there at once."""
+    """Print one line of JSON on stdout, and flush it."""
     ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     sys.stdout.write(json.dumps(value, ensure_ascii=ascii_only) + "\n")
     sys.stdout.flush()
 
 
 def wire(value: Any) -> Any:
-    """A value of the library as JSON can say it; times are ISO 8601 in UTC."""
+    """Convert a value of the library to JSON types. Times are ISO 8601 in UTC."""
     import msgspec
 
     from palaver.core.turn_draft import encode_part
@@ -122,19 +122,19 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def say(*lines: str | Text) -> None:
-    """Lines on stdout."""
+    """Print lines on stdout."""
     screen = console()
     for line in lines:
         screen.print(clean(line) if isinstance(line, str) else line)
 
 
 def note(text: str) -> None:
-    """An aside on stderr, so that it does not get into what is piped on."""
+    """Print a remark on stderr, so that it does not end up in a pipe."""
     console(stderr=True).print(clean(text), style="dim")
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[str | Text]], *, wide: str | None = None) -> None:
-    """Columns on stdout. On a narrow terminal only the column `wide` is cut."""
+    """Print columns on stdout. On a narrow terminal, only the column `wide` is cut."""
     from rich.table import Table
     from rich.text import Text
 
@@ -152,7 +152,7 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[str | Text]], *, wide:
 
 
 def clean(text: str) -> str:
-    """Text without what a terminal would obey."""
+    """Replace the control characters that a terminal would act on."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -161,7 +161,7 @@ def local(moment: datetime, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def size(count: int) -> str:
-    """Bytes as people say them."""
+    """Format a number of bytes for people, such as 1.2 MB."""
     amount = float(count)
     for unit in ("bytes", "kB", "MB", "GB"):
         if amount < 1000:
@@ -178,7 +178,7 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 
 
 def heading(turn: Turn) -> Text:
-    """Who, when, where in the thread, and what became of it."""
+    """Return the heading of a turn: role, speaker, time, number and status."""
     from rich.text import Text
 
     line = Text.assemble(
@@ -247,7 +247,7 @@ def excerpt(text: str, stems: frozenset[str]) -> str:
 
 
 def marked(text: str, stems: frozenset[str]) -> Text:
-    """The place in `text` with these words, and they stand out."""
+    """Return the part of `text` around these words, with the words highlighted."""
     from rich.text import Text
 
     from palaver.recall.terms import spans
@@ -259,7 +259,7 @@ def marked(text: str, stems: frozenset[str]) -> Text:
 
 
 def show_match(match: TurnMatch) -> None:
-    """A heading, and the place with the words that were found."""
+    """Print the heading of a turn, and the part of its text that was found."""
     say(heading(match.turn), marked(match.turn.text, frozenset(match.terms)), "")
 
 

@@ -1,4 +1,4 @@
-"""`palaver person`: what is remembered of a person, across conversations."""
+"""`palaver person`: what is remembered about a person, across conversations."""
 
 from __future__ import annotations
 

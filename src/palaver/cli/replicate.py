@@ -72,9 +72,7 @@ async def replicate(
         raise InvalidInput("watch", f"must be at least {SHORTEST} seconds")
     for name, url in (("URL_A", left), ("URL_B", right)):
         if url.startswith(("https:", "http:")):
-            raise InvalidInput(
-                name, "is the address of a server: give the URL of its database, which contains the logs"
-            )
+            raise InvalidInput(name, "is the address of a server: give the URL of its database")
     here = replace(call, url=database_url(left))
     there = replace(call, url=database_url(right), tenant=to_tenant or call.tenant)
     folder = files or os.environ.get("PALAVER_FILES")

@@ -70,7 +70,7 @@ async def restore(
     verified = "" if done.problems else ", verified"
     say(f"{target}: {counted(done.conversations, 'conversation')} with {counted(done.turns, 'turn')}{verified}.")
     if done.erased:
-        note(f"{counted(done.erased, 'person')} who had been erased after the backup was erased again.")
+        note(f"{counted(done.erased, 'person')} erased again: the erasure came after the backup.")
     for problem in done.problems:
         note(f"Does not verify: {problem}")
     if done.aside is not None:

@@ -93,7 +93,7 @@ async def serve(
 
 
 def _show(url: str) -> None:
-    """In a browser that has a screen; by a thread, because the server is not up yet, and never in its way."""
+    """Open the web app in a browser, if there is a screen. A thread does this once the server responds."""
     if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         return
     threading.Thread(target=_show_when_up, args=(url,), daemon=True).start()
@@ -111,7 +111,7 @@ def _show_when_up(url: str) -> None:
 
 
 async def _refuse_an_open_door(call: Call, needs_keys: bool, host: str) -> None:
-    """Nobody could call, or everybody: said before anything is served."""
+    """Refuse to start a server that needs keys while there is none."""
     if not needs_keys:
         return
     from palaver.cli.database import creating

@@ -64,14 +64,14 @@ async def stored_events(talk: Conversation, after: int) -> AsyncIterator[Event]:
 
 
 class TurnReader:
-    """Reads the turn that an event is about; the pieces of one stream share a reading where it suffices."""
+    """Reads the turns of events. Events of one stream share a read if it has enough text."""
 
     def __init__(self, talk: Conversation) -> None:
         self._talk = talk
         self._last: Turn | None = None
 
     async def turn_of(self, event: Event) -> Turn | None:
-        """The turn, when the event says something and it was not forgotten since."""
+        """Return the turn of an event that added text; None if it added none or the turn was forgotten."""
         if event.turn is None or event.kind not in (*SPOKEN, "open"):
             return None
         if self._last is None or self._last.id != event.turn or len(self._last.text) < event.payload.get("to", 0):
@@ -103,7 +103,7 @@ def _event_wire(event: Event, turn: Turn | None) -> dict[str, Any]:
 
 
 class Screen:
-    """Events as people read them: a stream grows on its line, everything else is a block."""
+    """Prints events for people: a stream grows on one line, every other event is a block."""
 
     def __init__(self) -> None:
         self._open: str | None = None  # the turn whose text the cursor stands in

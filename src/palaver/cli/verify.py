@@ -68,7 +68,7 @@ async def verify(
 
 
 async def _check_anchor(call: Call, store: Store, line: str) -> bool:
-    """Whether a log still leads through a tip that was kept elsewhere."""
+    """Check that a log still contains an event that was noted elsewhere."""
     try:
         found = json.loads(line)
         tip = Tip(conversation=found["conversation"], n=found["n"], hash=found["tip"])

@@ -152,7 +152,7 @@ async def _look(store: Store, screen: StatusLine) -> None:
 
 
 async def run_watched(work: Coroutine[Any, Any, None], look: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do the work to its end, and look at it now and then. It is cancelled with its watcher."""
+    """Run the work to its end, and call `look` regularly. If the caller is cancelled, so is the work."""
     task = asyncio.create_task(work)
     try:
         while not task.done():

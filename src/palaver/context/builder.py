@@ -76,8 +76,8 @@ MOST_UNSUMMARISED = 200  # turns that are read before the tail because they have
 CACHED_SPEAKERS = 4_096  # summaries whose speakers are known
 UNREAD = 2_000  # turns that are searched for standing instructions for one context
 PLAIN_TURNS = 20_000  # ids of turns without standing instructions that are kept
-SWITCHED_OFF = Empty("switched off", "the options or the policy ask for no recall")
-ALL_SHOWN = Empty("all shown", "every turn that fits the question is in the context anyway")
+SWITCHED_OFF = Empty("switched off", "recall is turned off by the options or the policy")
+ALL_SHOWN = Empty("all shown", "every relevant turn is already in the context")
 CACHED_CONTEXTS = 256  # prompts whose fingerprints and recalled turns are kept
 
 
@@ -113,7 +113,7 @@ class _Recall:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The same without texts: what is kept for the next prompt of the same answer."""
+    """The same without texts, as it is kept for the next prompt of the same answer."""
 
     turns: tuple[RankedTurn, ...]
     note: str
@@ -438,7 +438,7 @@ class ContextBuilder:
         if not options.wants_recall:
             return _Recall((), "off", empty=SWITCHED_OFF)
         if not question.text.strip():
-            return _Recall((), "nothing to look for", empty=NOTHING_ASKED)
+            return _Recall((), "there is no text to search for", empty=NOTHING_ASKED)
         frozen = self._frozen.get(question.key) if question.is_rebuild else None
         found = frozen or await self._rank(scope, options, snapshot, question.text, bound)
         offered = await self._read_recalled(scope, options, found.turns, question.text)
@@ -512,7 +512,7 @@ def _explain_empty(context: Context, recall: _Recall) -> Context:
         shown = {id for block in explanation.blocks for id in block.turn_ids}
         left = [what for _, what in recall.offered if what.turn.id not in shown]
         empty = (
-            Empty("no room", f"{len(left):,} turns fit the question, and none fits the budget") if left else ALL_SHOWN
+            Empty("no room", f"{len(left):,} turns match the question, but none fits the budget") if left else ALL_SHOWN
         )
     return replace(context, explanation=replace(explanation, empty=empty))
 
@@ -532,7 +532,7 @@ def _note_unknown(context: Context, turns: int) -> Context:
     """Let the explanation say in how many turns standing instructions were not looked for yet."""
     if not turns:
         return context
-    note = f"standing instructions of {turns:,} older turns are not known yet: some more are searched for each context"
+    note = f"standing instructions of {turns:,} older turns are not known yet: each context searches some more of them"
     return replace(context, explanation=replace(context.explanation, notes=(*context.explanation.notes, note)))
 
 
@@ -540,7 +540,7 @@ def _note_damage(context: Context, snapshot: ContextSnapshot) -> Context:
     """Let the explanation say which rows of memory were left out because they are damaged."""
     if not snapshot.damage:
         return context
-    note = f"damaged and left out ({describe(merge(snapshot.damage))}): they are made again from the turns"
+    note = f"damaged and left out ({describe(merge(snapshot.damage))}): they are being rebuilt from the turns"
     return replace(context, explanation=replace(context.explanation, notes=(*context.explanation.notes, note)))
 
 
@@ -549,7 +549,7 @@ def _note_refused(context: Context, snapshot: ContextSnapshot) -> Context:
     if not snapshot.refused:
         return context
     which = ", ".join(name_of(key) for key in snapshot.refused)
-    note = f"damaged: not what the log says, and left out: {which}"
+    note = f"left out, because it does not match the log: {which}"
     return replace(context, explanation=replace(context.explanation, notes=(*context.explanation.notes, note)))
 
 
@@ -569,7 +569,7 @@ def _note_hidden(context: Context, hidden: Sequence[Summary]) -> Context:
         return context
     which = "1 summary" if len(hidden) == 1 else f"{len(hidden)} summaries"
     start, end = min(one.from_seq for one in hidden), max(one.through_seq for one in hidden)
-    note = f"{which} of turns {start} to {end - 1} left out: participants spoke there who are filtered out"
+    note = f"{which} of turns {start} to {end - 1} left out, because participants who are filtered out spoke there"
     explanation = replace(context.explanation, notes=(*context.explanation.notes, note))
     return replace(context, explanation=explanation, outgrown=None)
 

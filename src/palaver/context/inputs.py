@@ -14,7 +14,7 @@ from palaver.model import Attachment, Fact, FileQuote, Summary, Turn
 
 
 class Condenser(Protocol):
-    """Makes a text that fits out of what does not, without a model."""
+    """Shortens texts that do not fit, without a model."""
 
     def merge(self, texts: tuple[str, ...], most: int, /) -> str:
         """Return several summaries as one of at most `most` tokens."""
@@ -59,7 +59,7 @@ class RecalledTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonItem:
-    """Something that is known of the person, as a line of a prompt.
+    """An item that is known about the person, as a line of a prompt.
 
     `priority` says in which order items get room, `rank` the place in a ranking for the question, if it fits that.
     """

@@ -22,7 +22,7 @@ WISHES, NEWEST, FITTING = 50, 120, 20  # items that are read: wishes, the newest
 
 @dataclass(frozen=True, slots=True)
 class PersonReader:
-    """Adds what is known of the person to what a context is made from."""
+    """Adds what is known about the person to what a context is made from."""
 
     engine: Engine
     settings: PersonSettings
@@ -36,7 +36,7 @@ class PersonReader:
         query: str,
         bound: Bound | None,
     ) -> Material:
-        """Return the material with what is known of the person who asks; unchanged where nothing is to be shown."""
+        """Return the material with what is known about the person who asks; unchanged where nothing is to be shown."""
         if not options.include_person or options.policy.person <= 0 or options.policy.quoted:
             return material
         if self.settings.mode_of(scope.tenant, info.settings) == "off":

@@ -42,7 +42,7 @@ def clean_context_settings(field: str, given: object, *, is_stored: bool = False
     for name in given:
         if name not in CONTEXT_SETTINGS:
             hint, known = did_you_mean(name, CONTEXT_SETTINGS), ", ".join(CONTEXT_SETTINGS)
-            raise InvalidInput(f"{field}.{name}", f"is not known{hint}; there are {known}")
+            raise InvalidInput(f"{field}.{name}", f"is unknown{hint}; the options are {known}")
     settings = {name: value for name, value in given.items() if value is not None}
     if is_stored and not isinstance(settings.get("policy", ""), str):
         raise InvalidInput(f"{field}.policy", "must be the name of a policy")

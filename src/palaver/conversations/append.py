@@ -140,9 +140,7 @@ def as_data(content: Any) -> Any:
     if any(kind in ("text", "reasoning") for kind in kinds) or any(
         isinstance(p, str | Text | Reasoning) for p in parts
     ):
-        raise InvalidInput(
-            "content", "of a conversation of the kind state must be text or data parts: data_part(bytes)"
-        )
+        raise InvalidInput("content", "in a conversation of kind 'state' must be text or data parts: data_part(bytes)")
     return content
 
 
@@ -153,7 +151,7 @@ def batch_of(
     discard_after: bool = False,
 ) -> AppendBatch:
     if discard_after and replaces is None:
-        raise InvalidInput("discard_after", "needs replaces= to say after which turn")
+        raise InvalidInput("discard_after", "needs replaces=, the turn whose successors are discarded")
     if len(drafts) > 1:
         _check_distinct_keys(drafts)
     return AppendBatch(

@@ -1,4 +1,4 @@
-"""Checks that the verbs of a store and a conversation share."""
+"""Argument checks that methods of stores and conversations share."""
 
 from __future__ import annotations
 

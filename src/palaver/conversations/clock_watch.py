@@ -1,4 +1,4 @@
-"""Noticing that the clock of the machine jumped ahead, so that a sweep does not delete what is not due."""
+"""Detects that the clock of the machine jumped ahead, so that a sweep deletes nothing too early."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONFIRM_SECONDS = 300.0  # how long the clock must stay where it is
 
 @runtime_checkable
 class ElapsedTime(Protocol):
-    """A clock that also counts the seconds that pass, whatever time it is set to."""
+    """A clock that also counts elapsed seconds. Setting the time does not change that count."""
 
     def elapsed(self) -> float: ...
 

@@ -151,7 +151,7 @@ class Directory:
         return Page(items, encode_cursor(items[-1]) if len(found) > limit and items else None)
 
     async def _of_kind(self, listing: Listing, kind: Kind | None) -> list[ConversationInfo]:
-        """Return conversations of one kind. Those of the other are skipped, so that a page is full all the same."""
+        """Return conversations of one kind. Others are skipped, and do not count towards the limit."""
         found: list[ConversationInfo] = []
         wanted = listing.limit
         while True:
@@ -159,7 +159,7 @@ class Directory:
             found += [one for one in batch if kind in (None, kind_of(one.settings))]
             if len(found) >= wanted or len(batch) < listing.limit:
                 return found[:wanted]
-            # There may be many of the other kind in a row, such as checkpoints: skip them in larger steps.
+            # Many of another kind may follow each other, such as checkpoints: skip them in larger steps.
             larger = min(max(listing.limit * 2, 200), MAX_READ)
             listing = replace(listing, before=decode_cursor(encode_cursor(batch[-1])), limit=larger)
 
@@ -178,10 +178,10 @@ class Directory:
 
 
 def _require_settings(info: ConversationInfo, given: object) -> None:
-    """Refuse settings that a conversation which exists already does not have.
+    """Raise `SettingsConflict` if an existing conversation has different settings.
 
-    They are refused, not applied: `retention` deletes, and a key that is taken by accident would cost another
-    conversation its words. A program that opens a conversation with the same settings each time goes on working.
+    They are not applied: `retention` deletes text, and a key that is used by accident would delete that of
+    another conversation. A program may open a conversation with the same settings each time.
     """
     if isinstance(given, Mapping) and (field := differing(given, info.settings)) is not None:
         raise SettingsConflict(info.id, field)

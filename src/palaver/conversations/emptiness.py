@@ -1,4 +1,4 @@
-"""Why a result is empty: it is found out, logged and counted. Reasons hold counts and never content."""
+"""Finds out why a result is empty, logs the reason, and counts it. Reasons contain counts, never content."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def why_no_notes(info: ConversationInfo, through: int) -> Empty:
         return NO_TURNS
     if through < 0:
         return Empty("not ready", "notes are taken when turns are summarised; remember() adds one at once")
-    return Empty("nothing relevant", f"{through + 1:,} turns were read, and none says anything to note")
+    return Empty("nothing relevant", f"{through + 1:,} turns were read, and none contains anything to note")
 
 
 def why_no_files(before: str | None, *, has_place: bool) -> Empty:
@@ -109,7 +109,7 @@ class EmptyResults:
         if not seen:
             return Empty("nothing stored", "this caller can see no conversation")
         if searched:
-            return Empty("nothing relevant", "no title and no turn that this caller can see has these words")
+            return Empty("nothing relevant", "no title and no turn that this caller can see contains these words")
         if filtered:
-            return Empty("other scope", "there are conversations, but none that these filters let through")
+            return Empty("other scope", "there are conversations, but none matches these filters")
         return Empty("nothing stored", "there are no more conversations")

@@ -1,4 +1,4 @@
-"""Which engine a URL names, and what of its options that engine takes."""
+"""Chooses the engine for a URL, and passes it the options that it supports."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Eraser:
             raise InvalidInput("user", "is erased with the project's secret key, not with a user's token")
         user = clean_name("user", user)
         if user in ROLES:
-            raise InvalidInput("user", "is the name of a role, under which many may have spoken")
+            raise InvalidInput("user", "is the name of a role, which several people may have used as their name")
         key = None if audit_key is None else clean_sealing_key(audit_key)
         receipt = await self._complete(await self._begin(user))
         return receipt if key is None else sign(receipt, key)
@@ -195,7 +195,7 @@ class Eraser:
         await delete_pending_blobs(engine, self.components.blobs)
 
     async def _leave(self, scope: Scope, one: ConversationNames, name: ErasedName) -> bool:
-        """Erase a person from a conversation of others."""
+        """Erase a person from a conversation that another user owns."""
         engine = self.components.engine
         talk = Conversation(self.components, scope, await engine.conversation(scope, one.id))
         changed, more, turns = False, True, 0
@@ -339,7 +339,7 @@ class Eraser:
             else:
                 await engine.turn(scope, conversation, turn)
             row = f"turn {turn}" if turn else "conversation"
-            raise VerificationFailed(conversation, row, "it was erased, and is back")
+            raise VerificationFailed(conversation, row, "it was erased, but exists again")
 
     async def _require_no_name(self, receipt: ErasureReceipt) -> None:
         erasure = Erasure(receipt.digest, receipt.salt, micros(receipt.started), micros(receipt.finished))
@@ -347,7 +347,9 @@ class Eraser:
         while page := await self.components.engine.conversation_names(self._acting(""), after, PAGE):
             for one in page:
                 if _older(one, persons):
-                    raise VerificationFailed(one.id, "conversation", "it names the erased person in a row from before")
+                    raise VerificationFailed(
+                        one.id, "conversation", "a row from before the erasure still names the person"
+                    )
             after = page[-1].id
 
 

@@ -1,4 +1,4 @@
-"""One conversation in the hands of one scope: what all its services share."""
+"""One conversation, as one scope uses it: the state that all its services share."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ UNATTACHED = timedelta(days=1)  # how long a file may wait for the turn that it 
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """Deletes what has outlived its time, within what the scope may see."""
+    """Deletes expired data that the scope may see."""
 
     engine: Engine
     scope: Scope

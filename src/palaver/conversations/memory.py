@@ -155,7 +155,9 @@ class ConversationMemory:
         known = await self._stored_facts() if at is not None else []
         found = facts_believed_at(known, at) if at is not None else await self._stored_facts(include_invalidated)
         if known and not found:
-            return self.empties.report("facts", found, Empty("other scope", "facts are known, but none at that time"))
+            return self.empties.report(
+                "facts", found, Empty("other scope", "there are facts, but none was believed at that time")
+            )
         why = None if found else why_no_facts(await self._info(), (await self._read_notes())[0].through_seq)
         return self.empties.report("facts", found, why)
 

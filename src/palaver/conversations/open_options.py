@@ -256,7 +256,7 @@ def _read_group(name: str, given: object) -> dict[str, Any]:
     known = GROUPS[name].__annotations__
     for key in given:
         if key not in known:
-            raise InvalidInput(f"{name}.{key}", f"is not known; there are {', '.join(known)}")
+            raise InvalidInput(f"{name}.{key}", f"is unknown; the options are {', '.join(known)}")
     return dict(given)
 
 

@@ -92,7 +92,7 @@ async def _connect(options: StoreOptions) -> Store:
     given = {**{name: one for name, one in options.answers.items() if one is not None}, **options.memory}
     given |= {**options.files, **options.streams, **options.background, **options.telemetry, **options.testing}
     if given:
-        raise InvalidInput(sorted(given)[0], "is set where the server runs, not where it is called")
+        raise InvalidInput(sorted(given)[0], "is set on the server, not by its clients")
     if options.scope != Scope.of("default", None):
         raise InvalidInput("scope", "the key decides who the caller is: open the store with a key of that user")
     database = options.database

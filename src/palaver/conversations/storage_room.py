@@ -1,4 +1,4 @@
-"""Room for turns and files in the budgets of storage."""
+"""Storage budgets: checks that turns and files fit into them."""
 
 from __future__ import annotations
 

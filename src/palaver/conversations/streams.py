@@ -59,7 +59,7 @@ class TurnStreams:
         if clean_role(role) == "tool":
             raise InvalidInput("role", "a tool turn is stored whole, with its results")
         if "content" in fields:
-            raise InvalidInput("content", "comes in pieces, by append_chunk")
+            raise InvalidInput("content", "is sent in chunks, by append_chunk")
         self.handle.require(WRITE)
         self.handle.require_talk("stream")
         drafts = await self.appender.make_drafts([{"role": role, "content": "", **fields}])
@@ -71,7 +71,7 @@ class TurnStreams:
         self.handle.require(WRITE)
         number = clean_count("n", n)
         if number is None:
-            raise InvalidInput("n", "must be the number of the piece")
+            raise InvalidInput("n", "must be the number of the chunk")
         text = clean_text("text", text)
         id = turn_id("turn", turn)
         if self.redaction.is_on:

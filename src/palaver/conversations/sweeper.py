@@ -63,7 +63,7 @@ class Sweeper:
                     swept += 1
             await engine_of(self.store).scrub()  # bytes that had to wait for a reader in an earlier round
         except Exception as problem:  # a full disk, a lost database or bucket must not end the sweeper
-            _log.warning("a sweep was put off (%s)", type(problem).__name__)
+            _log.warning("a sweep was postponed (%s)", type(problem).__name__)
         else:
             self.listed = time.monotonic() if list_files else self.listed
         return swept

@@ -131,7 +131,7 @@ class TurnWriter:
             return await run_in_strides(lambda: redactor.feed(text), len(text))
 
     def _overflow(self, text: str) -> TooLarge:
-        """Of the piece that is too much, keep what a turn may still hold. The stream has failed and will be aborted."""
+        """Keep the part of the piece that still fits into the turn. The stream has failed and will be aborted."""
         piece = text.encode()
         room = max(0, MAX_CONTENT + len(piece) - self._size)
         self._buffer.append(piece[:room].decode(errors="ignore"))  # without half a character
@@ -147,16 +147,18 @@ class TurnWriter:
             self._buffer.append(text)
 
     def _refusal(self) -> PalaverError:
-        """Why nothing is taken outside the block."""
+        """Return the error for a write outside of the block."""
         if self._state == "new":
-            return InvalidInput("stream", "is not open yet: write inside of `async with talk.stream(…) as out`")
+            return InvalidInput("stream", "is not open yet: write inside `async with talk.stream(…) as out`")
         if self.turn is not None and self.turn.status != "pending":
             return StreamSealed(self.turn.id, self.turn.status)
-        return InvalidInput("stream", "has ended, and takes nothing more: talk.stream(…) begins another")
+        return InvalidInput("stream", "has ended and accepts no more text: start another with talk.stream(…)")
 
     async def __aenter__(self) -> Self:
         if self._state != "new":
-            raise InvalidInput("stream", "was entered before, and is one turn: talk.stream(…) begins another")
+            raise InvalidInput(
+                "stream", "was already used, and writes one turn only: start another with talk.stream(…)"
+            )
         if self._flush != "end":
             await self._open()
         self._state = "open"
@@ -197,7 +199,7 @@ class TurnWriter:
                 self._live.sealed(self._conversation, self.turn.id)
 
     async def _commit_or_abort(self) -> None:
-        """A commit that is refused, for what `finish` was given, leaves no turn pending."""
+        """Commit the turn. If the commit is refused because of an argument of `finish`, abort the turn."""
         try:
             await self._commit()
         except InvalidInput as problem:
@@ -254,7 +256,7 @@ class TurnWriter:
             self._chunk += 1
 
     async def _keep_lease(self) -> None:
-        """A sign of life that does not depend on how fast the model talks."""
+        """Renew the lease regularly, even if the model sends no text."""
         assert self.turn is not None
         try:
             while True:
@@ -267,7 +269,7 @@ class TurnWriter:
             self._failure = problem
 
     async def _stop_tasks(self) -> None:
-        """Let a flush that is under way finish, so that chunk numbers and text agree; then stop."""
+        """Wait for a running flush, so that chunk numbers and text agree. Then cancel the tasks."""
         if not self._tasks:
             return
         async with self._writing:

@@ -88,7 +88,7 @@ def clean_options(given: object) -> BudgetDefaults:
     known = (*KINDS, "output_tokens")
     for name in given:
         if name not in known:
-            raise InvalidInput(f"budgets.{name}", f"is unknown; there are {', '.join(known)}")
+            raise InvalidInput(f"budgets.{name}", f"is unknown; the options are {', '.join(known)}")
     output = given.get("output_tokens", OUTPUT_TOKENS)
     if isinstance(output, bool) or not isinstance(output, int) or not 0 < output <= 10_000_000:
         raise InvalidInput("budgets.output_tokens", "must be a whole number, 1 or more")
@@ -102,7 +102,7 @@ def clean_limits(field: str, given: object) -> dict[str, float]:
         raise InvalidInput(field, "must be a mapping")
     for name, value in given.items():
         if name not in LIMITS:
-            raise InvalidInput(f"{field}.{name}", f"is unknown; there are {', '.join(LIMITS)}")
+            raise InvalidInput(f"{field}.{name}", f"is unknown; the limits are {', '.join(LIMITS)}")
         whole = not name.startswith("dollars")
         is_number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
         if not is_number or not 0 <= value <= MAX_LIMIT:
@@ -111,7 +111,7 @@ def clean_limits(field: str, given: object) -> dict[str, float]:
 
 
 def read_limits(text: str) -> dict[str, float] | None:
-    """Return stored limits; None if the row was damaged or written past Palaver."""
+    """Return stored limits; None if the row is damaged or was written by something else than Palaver."""
     try:
         return clean_limits("limits", from_json(text))
     except ValueError:
@@ -125,14 +125,14 @@ def clean_subject(kind: object, name: object) -> tuple[BudgetKind, str]:
         raise InvalidInput("kind", f"must be one of {', '.join(KINDS)}")
     if found == "tenant":
         if name not in (None, ""):
-            raise InvalidInput("name", "is not given for the tenant")
+            raise InvalidInput("name", "must be empty for the tenant")
         return found, ""
     return found, clean_name("name", name)
 
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """Whose budgets a call counts for."""
+    """The user, key and tenant whose budgets a call counts for."""
 
     tenant: str
     user: str | None = None

@@ -20,7 +20,7 @@ def require_asyncio() -> asyncio.AbstractEventLoop:
 
 
 class LoopGuard:
-    """Refuses calls from any other event loop than the one it was made in, or called in first if made in a thread.
+    """Rejects calls from any event loop but its own: the one that made it or, after a thread did, the first caller's.
 
     Connections, futures and tasks of an open database belong to one loop. Used from another one they would wait for
     ever, or fail with an error that names neither the store nor the reason.

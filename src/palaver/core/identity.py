@@ -53,7 +53,7 @@ def new_salt() -> bytes:
 
 
 def new_id() -> str:
-    """Make a ULID with fresh randomness. (A ULID that counts up would differ only in the letters that `stamp` sets.)"""
+    """Make a ULID with fresh randomness. (Monotonic ULIDs would differ only in the letters that `stamp` overwrites.)"""
     now, pairs = time.time_ns() // 1_000_000, _PAIRS
     while True:
         try:

@@ -1,6 +1,6 @@
-"""The table of permissions: the rights that every verb needs, and what is for the owner of a conversation alone.
+"""The table of permissions: the rights that each method needs, and which methods are for a conversation's owner alone.
 
-Over HTTP and in MCP an operation needs the rights of the verbs behind it, and `read` for the conversation that it
+Over HTTP and in MCP an operation needs the rights of the methods behind it, and `read` for the conversation that it
 names. Tests go through every operation and every kind of caller, and compare the table with what Postgres enforces
 (`palaver.function_rights`). Some arguments need a right of their own: see `ARGUMENTS`.
 """
@@ -15,7 +15,7 @@ from palaver.model import ADMIN, GENERATE, READ, WRITE, Right
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """The rights that a verb needs. `of_owner`: in a conversation of another owner it also needs `admin`."""
+    """The rights that a method needs. `of_owner`: in a conversation of another owner it also needs `admin`."""
 
     rights: frozenset[Right]
     of_owner: bool = False
@@ -82,6 +82,6 @@ ARGUMENTS: Mapping[str, str] = {
 
 
 def permission_for(verbs: Iterable[str]) -> Permission:
-    """Return what an operation with these verbs needs."""
+    """Return the rights that an operation with these methods needs."""
     found = [VERBS[verb] for verb in verbs]
     return Permission(frozenset().union(*(one.rights for one in found)), any(one.of_owner for one in found))

@@ -28,7 +28,7 @@ def actor_of_edit(scope: Scope, turn: Turn) -> str | None:
 
 
 def require_owner(scope: Scope, info: ConversationInfo) -> None:
-    """Allow what concerns a whole conversation to its owner and to admins only."""
+    """Raise `PermissionDenied` unless the scope is that of the conversation's owner or an admin."""
     if scope.user != info.owner:
         require_right(scope, ADMIN)
 

@@ -171,9 +171,9 @@ def clean_count(field: str, value: object) -> int | None:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """The known name that means the same as `name` or is spelt most like it, as the end of a sentence; or nothing.
+    """Return " (did you mean …?)" for the known name that is spelt like `name` or means the same; else an empty text.
 
-    `triggerTurns` is how other systems write `trigger_turns`: the hint names the page with their names, too.
+    For a name from another system, such as `triggerTurns`, the hint also names the page that compares names.
     """
     snake, names = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(name)).lower(), list(known)
     same = [one for one in SYNONYMS.get(snake, ()) if one in names]

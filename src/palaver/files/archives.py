@@ -68,13 +68,13 @@ def weigh(data: bytes) -> int:
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, tarfile.TarError, OSError, EOFError, ValueError):
         raise Damaged("cannot be unpacked") from None
     except (NotImplementedError, RuntimeError):
-        raise Damaged("is packed in a way that cannot be looked into") from None
+        raise Damaged("is packed in a way that cannot be inspected") from None
     return totals.unpacked
 
 
 def _look_into(data: bytes, totals: UnpackedTotals, depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise Bomb(f"holds archives inside archives, more than {MAX_DEPTH} deep")
+        raise Bomb(f"contains archives inside archives, nested more than {MAX_DEPTH} deep")
     kind = _kind(data)
     if kind == "zip":
         _zip(data, totals, depth)

@@ -92,8 +92,8 @@ def translate_errors(path: str, *, written: bool = False) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise (EngineError("the bucket is not there") if written else AttachmentNotFound(path)) from None
+        raise (EngineError("the bucket does not exist") if written else AttachmentNotFound(path)) from None
     except (ValueError, TypeError):  # which of them depends on the call
-        raise InvalidInput("path", "leads out of the bucket") from None
+        raise InvalidInput("path", "is outside the bucket") from None
     except (BaseError, OSError) as problem:
-        raise EngineUnavailable(f"the files are out of reach ({type(problem).__name__})") from None
+        raise EngineUnavailable(f"the files cannot be reached ({type(problem).__name__})") from None

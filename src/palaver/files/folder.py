@@ -65,7 +65,7 @@ class FolderBlobs:
     def _file(self, path: str) -> Path:
         names = path.strip("/").split("/")
         if "\0" in path or any(name in ("", ".", "..") for name in names) or _HALF_WRITTEN.search(names[-1]):
-            raise InvalidInput("path", "leads out of the folder")
+            raise InvalidInput("path", "is outside the folder")
         return self.folder.joinpath(*names)
 
     def _write(self, file: Path, data: bytes) -> None:
@@ -118,7 +118,7 @@ def _create(file: Path) -> int:
         with suppress(FileNotFoundError, FileExistsError):  # mkdir raises the second for a folder that is gone again
             file.parent.mkdir(parents=True, exist_ok=True)
             return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    raise OSError("others delete the folder again and again")
+    raise OSError("another process keeps deleting the folder")
 
 
 def _read_range(file: Path, start: int, end: int) -> bytes:
@@ -150,4 +150,4 @@ def translate_errors(path: str, *, written: bool = False) -> Iterator[None]:
             raise AttachmentNotFound(path) from None
         if problem.errno == ENOSPC:
             raise DatabaseFull("no space left for files; nothing was written") from None
-        raise EngineUnavailable(f"the files are out of reach ({type(problem).__name__})") from None
+        raise EngineUnavailable(f"the files cannot be reached ({type(problem).__name__})") from None

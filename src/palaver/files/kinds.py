@@ -143,7 +143,7 @@ def checked(data: bytes, filename: str | None, claimed: str | None) -> str:
     by_header, by_name = _claim(claimed), _from_name(filename)
     for field, said in (("media_type", by_header), ("filename", by_name)):
         if said is not None and not _agree(said, found):
-            raise FileRefused(field, f"says {said}, and the bytes are {found}", media_type=found)
+            raise FileRefused(field, f"says {said}, but the bytes are {found}", media_type=found)
     if found in ZIPPED:
         return found
     return next((said for said in (by_header, by_name) if said is not None and said != PLAIN), by_header or found)
@@ -173,13 +173,15 @@ def _claim(claimed: str | None) -> str | None:
         return said
     if said.startswith("text/"):
         return PLAIN
-    raise FileRefused("media_type", f"is none that is taken: {TAKEN}", media_type=said)
+    raise FileRefused("media_type", f"is not supported. Supported are {TAKEN}", media_type=said)
 
 
 def _from_name(filename: str | None) -> str | None:
     ending = (filename or "").rpartition(".")[2].lower() if "." in (filename or "") else ""
     if ending in REFUSED:
-        raise FileRefused("filename", f"ends in .{ending}, which is not taken: {TAKEN}", media_type=None)
+        raise FileRefused(
+            "filename", f"ends in .{ending}, which is not accepted. Supported are {TAKEN}", media_type=None
+        )
     return _BY_NAME.get(ending)
 
 
@@ -206,7 +208,7 @@ def sniff(data: bytes) -> str:
     if found == ZIP or (found is not None and found in ZIPPED):
         return _inside(data)
     if found is None:
-        raise FileRefused("data", f"is of a kind that is not taken: {TAKEN}", media_type=None)
+        raise FileRefused("data", f"is of an unsupported type. Supported are {TAKEN}", media_type=None)
     return found
 
 
@@ -263,7 +265,7 @@ def _inside(data: bytes) -> str:
     """Return the kind of a zip by its entries. Its directory is searched, not parsed: it may have a million entries."""
     end = data.rfind(_END_OF_ZIP, max(0, len(data) - _LAST_OF_ZIP))
     if end < 0 or len(data) < end + 22:
-        raise FileRefused("data", "begins like a zip and is none", media_type=None)
+        raise FileRefused("data", "begins like a zip file, but is not one", media_type=None)
     declared = _OPEN_DOCUMENT.match(data)
     if declared:
         return declared.group(1).decode()

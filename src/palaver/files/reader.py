@@ -12,7 +12,7 @@ from palaver.model import Attachment, FileText, Scope
 from palaver.ports.blobs import Blobs
 from palaver.ports.engine import FileStore
 
-NOT_THERE, CHANGED = "its bytes are not where they were", "its bytes are not what was stored"
+NOT_THERE, CHANGED = "its bytes are missing", "its bytes differ from those that were stored"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def open_blobs(place: Path | str) -> Blobs:
         raise InvalidInput("files", "must be a folder, or s3://bucket/prefix")
     options = dict(parse_qsl(parts.query))
     if unknown := options.keys() - set(BUCKET_OPTIONS):
-        raise InvalidInput("files", f"{sorted(unknown)[0]} is not known; there are {', '.join(BUCKET_OPTIONS)}")
+        raise InvalidInput("files", f"{sorted(unknown)[0]} is unknown; the options are {', '.join(BUCKET_OPTIONS)}")
     return BucketBlobs(parts.netloc, parts.path.strip("/"), options)
 
 

@@ -240,7 +240,7 @@ def _parse(archive: zipfile.ZipFile, names: Sequence[str], words: Words) -> Iter
 
 def _no_doctype(*_: object) -> None:
     """Reject a document type declaration: office documents have none, and its entities could expand without limit."""
-    raise Unreadable("holds a document type, as no document of this kind does")
+    raise Unreadable("contains a document type declaration, which documents of this kind never do")
 
 
 READERS: dict[str, Callable[[bytes], Iterator[str]]] = {

@@ -115,14 +115,14 @@ def _run_dump(program: str, url: str, dump: Path) -> None:
     done = subprocess.run([*command, address], env={**os.environ, **secret}, capture_output=True, text=True)
     if done.returncode:
         why = (done.stderr.strip().splitlines() or ["?"])[0]
-        raise EngineUnavailable(f"pg_dump, which needs an administrator's address, did not do it: {why}")
+        raise EngineUnavailable(f"pg_dump failed (it needs an administrator's URL): {why}")
 
 
 @contextmanager
 def _new_folder(target: Path) -> Iterator[Path]:
     """Yield a private folder that is renamed to `target` when the block succeeds, and deleted when it fails."""
     if target.exists():
-        raise InvalidInput("target", f"{target} is there already: name a new folder")
+        raise InvalidInput("target", f"{target} already exists: name a new folder")
     with private_folder(target) as part:
         yield part
         _sync(part)
@@ -214,7 +214,7 @@ def read_backup(folder: Path) -> Backup:
     except (OSError, ValueError, TypeError):
         raise InvalidInput("backup", f"{folder} is not a backup: it has no readable {MANIFEST}") from None
     if found.format != FORMAT:
-        raise InvalidInput("backup", f"has format {found.format}, and this version knows {FORMAT}: upgrade Palaver")
+        raise InvalidInput("backup", f"has format {found.format}, but this version supports {FORMAT}: upgrade Palaver")
     database = folder / (DATABASE if found.engine == "sqlite" else DUMP)
     if not database.is_file() or _sha256(database) != found.sha256:
         raise InvalidInput("backup", f"{database} has changed since the backup was made")
@@ -239,10 +239,12 @@ async def restore_file(
     """
     found = await asyncio.to_thread(read_backup, backup)
     if found.engine != "sqlite":
-        raise InvalidInput("backup", "is of Postgres: use pg_restore, then `palaver verify`: docs/how-to/backups.md")
+        raise InvalidInput(
+            "backup", "is a backup of Postgres: use pg_restore, then `palaver verify`: docs/how-to/backups.md"
+        )
     there = [one for one in (target, files, *_journals(target)) if one.exists()]
     if there and not force:
-        raise InvalidInput("db", f"{there[0]} is there already: --force moves it aside")
+        raise InvalidInput("db", f"{there[0]} already exists: --force moves it aside")
     with private_folder(target) as part:
         await asyncio.to_thread(_copy_backup, backup, part)
         conversations, turns, problems = await _verify_all(part, key, advance)

@@ -131,7 +131,7 @@ def read_dumps(lines: Iterable[str]) -> Iterator[Dump]:
             dump = None
         elif kind == "file":
             _expect(number, {"id", "data"} <= row.keys(), "a file needs its id and its data")
-            _expect(number, row["id"] not in dump.files, "this file was here already")
+            _expect(number, row["id"] not in dump.files, "this file appears twice")
             dump.files[row["id"]] = row["data"]
         elif kind in KINDS:
             last = dump.records[-1].kind if dump.records else kind
@@ -140,7 +140,7 @@ def read_dumps(lines: Iterable[str]) -> Iterator[Dump]:
             )
             dump.records.append(Record(kind, row))
         else:
-            raise InvalidInput(f"line {number}", f"nothing is known of the kind {kind!r}")
+            raise InvalidInput(f"line {number}", f"this version does not know the kind {kind!r}")
     if dump is not None:
         raise InvalidInput("file", "it was cut short: the last conversation has no end line")
 
@@ -153,7 +153,7 @@ def _parse_row(number: int, line: str) -> tuple[Any, dict[str, Any]]:
     except (KeyError, ValueError, TypeError, AttributeError) as problem:
         if isinstance(problem, InvalidInput):
             raise
-        raise InvalidInput(f"line {number}", "is not a row as an export writes it") from None
+        raise InvalidInput(f"line {number}", "is not a row in the format of an export") from None
 
 
 def _in(name: str, value: Any) -> Any:
@@ -223,9 +223,9 @@ def _check_remembered(records: Iterable[Record]) -> None:
         memories = [msgspec.convert(row, _Memory) for row in by_kind["working_memory"]]
         facts = [msgspec.convert(from_json(clean_json("file", row)), _Fact) for row in by_kind["fact"]]
     except msgspec.ValidationError as problem:
-        raise InvalidInput("file", f"a note or a fact is not as an export writes it ({problem})") from None
+        raise InvalidInput("file", f"a note or a fact is not in the format of an export ({problem})") from None
     if len(memories) > 1 or len({fact.id for fact in facts}) < len(facts):
-        raise InvalidInput("file", "a note or a fact is there twice")
+        raise InvalidInput("file", "a note or a fact appears twice")
     sources = {fact.source_turn for fact in facts}
     for one in memories:
         memory = working_memory.from_json(one.memory)

@@ -186,7 +186,7 @@ class _Importer:
             self.talk = await self.store.conversation(self.key, **fields)
             await self.ledger.note(self.table, self.key, fields.get("owner"), self.talk.id)
         except (InvalidInput, PermissionDenied) as problem:
-            self.problem = f"its conversation cannot be: {problem}"
+            self.problem = f"its conversation cannot be stored: {problem}"
             return
         self.report.conversations.add(self.talk.id)
         first = None
@@ -255,7 +255,7 @@ class _Importer:
         except TurnGone:
             self.report.skip("was forgotten here", row.name)
         except IdempotencyConflict:
-            self.report.skip("is here with other words", row.name)
+            self.report.skip("is already stored, with a different text", row.name)
         except InvalidInput as problem:
             self.report.skip(str(problem), row.name)
         else:

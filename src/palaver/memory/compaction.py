@@ -40,7 +40,7 @@ class Compaction:
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that would be ignored or misread later."""
+    """Reject settings that would be ignored or misread later."""
     check_policy("settings.compaction", settings.get("compaction"))
 
 
@@ -54,7 +54,7 @@ def check_policy(field: str, given: object) -> None:
     if unknown:
         name, known = sorted(unknown)[0], ", ".join(Compaction.__dataclass_fields__)
         hint = did_you_mean(name, Compaction.__dataclass_fields__)
-        raise InvalidInput(f"{field}.{name}", f"is not known{hint}; there are {known}")
+        raise InvalidInput(f"{field}.{name}", f"is unknown{hint}; the options are {known}")
     for name in ("trigger_turns", "trigger_tokens"):
         value = given.get(name, 1)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**53:

@@ -1,4 +1,4 @@
-"""The limit on model calls of background work, and what is done when it is reached. Pure."""
+"""The limit on model calls of background work, and how work is postponed when it is reached. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether persons are remembered across conversations: settings of a store, a tenant and a conversation. Pure."""
+"""Whether people are remembered across conversations: settings of a store, a tenant and a conversation. Pure."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ def clean_person_options(given: object) -> PersonSettings:
         raise InvalidInput("person", f"must be one of {', '.join(PERSON_MODES)}, or a mapping")
     for name in options:
         if name not in PersonOptions.__annotations__:
-            raise InvalidInput(f"person.{name}", f"is not known; there are {', '.join(PersonOptions.__annotations__)}")
+            raise InvalidInput(
+                f"person.{name}", f"is unknown; the options are {', '.join(PersonOptions.__annotations__)}"
+            )
     tenants = options.get("tenants") or {}
     check_mode("person.mode", options.get("mode", "off"))
     for tenant, mode in tenants.items():

@@ -88,7 +88,7 @@ NEVER: Mapping[str, Any] = {"strategy": "never"}
 
 
 def check_settings(settings: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> None:
-    """Refuse settings that would be ignored or misread later; unknown keys that are stored already may stay."""
+    """Reject settings that would be ignored or misread later; unknown keys that are stored already may stay."""
     for name in settings:
         if name not in SETTINGS and not _is_stored(name, settings, stored or {}):
             raise InvalidInput(

@@ -451,7 +451,7 @@ def _check_text(text: str) -> str:
 
 def _check_author(by: str) -> str:
     if not isinstance(by, str) or not by.strip() or by == RULES:
-        raise InvalidInput("by", f"must name who makes the note, and not {RULES!r}")
+        raise InvalidInput("by", f"must be the name of the author, not {RULES!r}")
     return by
 
 

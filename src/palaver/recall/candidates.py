@@ -1,4 +1,4 @@
-"""A large scope, of which the engine found the turns that may be the best: what the ranking needs of them. Pure."""
+"""The candidates that the engine found in a large scope, with everything that the ranking needs of them. Pure."""
 
 from __future__ import annotations
 

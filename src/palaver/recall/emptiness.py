@@ -1,4 +1,4 @@
-"""Why a recall found nothing. Reasons hold counts and never content. Pure."""
+"""Explains why a recall found nothing. Reasons contain counts, never content. Pure."""
 
 from __future__ import annotations
 
@@ -31,4 +31,4 @@ def explain_ranking(ranking: Ranking, threshold: float | None, *, embeds: bool) 
         return Empty(
             "nothing relevant", f"{turns:,} turns; the best has relevance {best:.2f}, the floor is {threshold:g}"
         )
-    return Empty("nothing relevant", f"none of {turns:,} turns fits")
+    return Empty("nothing relevant", f"none of {turns:,} turns matches")

@@ -232,7 +232,7 @@ class RecallService:
         if near is not None and near.refusal is not None:
             return f"by words alone: {near.refusal}"
         if near is not None and near.question is None:
-            return f"by words alone: {self.embedder.name} could not answer"
+            return f"by words alone: {self.embedder.name} failed"
         how = f"by words and meaning ({self.embedder.name})"
         if query is None or not query.words_first:
             return how
@@ -498,4 +498,4 @@ class RecallService:
 
 def _lost_note(missing: int, what: str) -> str:
     """Say that part of the index is lost."""
-    return f"{missing:,} {what} are lost and are made again" if missing > 0 else ""
+    return f"{missing:,} {what} were lost and are being rebuilt" if missing > 0 else ""

@@ -1,1 +1,1 @@
-"""The server: REST, live events, keys. Each request is translated, calls one verb, and is translated back."""
+"""The server: REST, live events, keys. Each request is translated to one method call, and its result back."""

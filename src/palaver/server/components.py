@@ -97,7 +97,7 @@ class Services:
         return frozenset({known.default, *known.names, *known.agents.values(), *known.workspaces.values()})
 
     def begin_shutdown(self) -> None:
-        """Take no new answers, live readers or background jobs. Live readers are sent elsewhere; answers go on."""
+        """Accept no new answers, live readers or jobs. Live readers are disconnected; running answers continue."""
         if self.deadline is None:
             self.deadline = time.monotonic() + self.settings.shutdown_seconds - self.settings.closing_seconds
             log.info("closing, with %d running answers", self.answers.count)

@@ -1,4 +1,4 @@
-"""JSON bodies of requests. A body that cannot be read is refused with the cause, not only as unreadable."""
+"""JSON bodies of requests. A body that cannot be read is refused with the exact cause."""
 
 from __future__ import annotations
 

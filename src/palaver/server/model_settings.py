@@ -179,7 +179,7 @@ class ModelSettings:
 
 
 def check_base_url(url: str, hosts: tuple[str, ...]) -> None:
-    """Refuse an address that is not on the list: an administrator must not be able to lead the server anywhere."""
+    """Refuse an address that is not on the list: an administrator must not be able to point the server at any host."""
     parts = urlsplit(url)
     try:
         port = parts.port
@@ -208,7 +208,7 @@ def _with_key(spec: Spec) -> Spec:
 def _read_private(path: Path) -> dict[str, Any]:
     """Read the file. Others must not be able to read it: its mode is corrected, and that is logged."""
     if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
-        log.warning("the file of models could be read by others: its mode is 0600 again")
+        log.warning("the file of models was readable by other users: its mode was reset to 0600")
         path.chmod(0o600)
     try:
         content = json.loads(path.read_text())

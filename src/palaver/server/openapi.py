@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI cannot know is added to it, and what trips generators of clients is reworded."""
+"""The OpenAPI document: adds what FastAPI cannot know, and rewrites what client generators cannot handle."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ class ServerSettings:
         if self.retention_minutes is not None and not self.retention_minutes > 0:
             raise InvalidInput("retention_minutes", "must be more than 0 minutes")
         if decided := RESERVED_FIELDS.intersection(self.provider_fields):
-            raise InvalidInput("provider_fields", f"cannot contain {sorted(decided)[0]!r}: Palaver decides it")
+            raise InvalidInput("provider_fields", f"cannot contain {sorted(decided)[0]!r}: Palaver sets it")
         clean_options(self.budgets)
         check_limit("model_calls_per_day", self.model_calls_per_day)
         if self.person not in ("auto", *PERSON_MODES):

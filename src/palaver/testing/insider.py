@@ -365,7 +365,7 @@ class Probe:
         except asyncpg.PostgresError as problem:
             self.refused += 1
             if not (problem.sqlstate or "").startswith(STATED):
-                return [f"it failed in a way that is not stated (SQLSTATE {problem.sqlstate})"]
+                return [f"it failed with an unexpected error (SQLSTATE {problem.sqlstate})"]
         return []
 
     async def _judge(self, insider: Insider, target: Target, *, read: bool) -> AsyncIterator[str]:

@@ -62,9 +62,9 @@ async def test_a_stream_is_written_and_followed(remote_server: Running) -> None:
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        ({"model": "openai:x"}, "is set where the server runs"),
+        ({"model": "openai:x"}, "is set on the server, not by its clients"),
         ({"user": "bob"}, "the key decides"),
-        ({"worker": False}, "is set where the server runs"),
+        ({"worker": False}, "is set on the server, not by its clients"),
     ],
 )
 async def test_options_of_the_server_are_refused(remote_server: Running, options: dict[str, object], hint: str) -> None:

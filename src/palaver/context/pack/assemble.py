@@ -48,7 +48,7 @@ class PromptParts:
     window: Window = NO_WINDOW
     quoted_window: str = ""  # in place of the window, where the policy quotes the recent turns
     recalled: RecalledBlock | None = None
-    person: str = ""  # what is known of the person and fits the question
+    person: str = ""  # what is known about the person and fits the question
     outgrows_at: int = 0  # turns without a summary may cost this much before compaction is requested
 
 

@@ -18,7 +18,7 @@ SEPARATOR = 2  # tokens between the block and the message
 
 
 def add_person(inputs: PackInputs, ledger: Ledger, cap: int) -> tuple[list[str], str, Ledger]:
-    """Add what is known of the person. Returns pieces of the system message, and a text for the current message."""
+    """Add what is known about the person. Returns pieces of the system message, and a text for the current message."""
     known = inputs.material.person
     if not known or cap <= 0:
         return [], "", ledger

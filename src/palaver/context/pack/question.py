@@ -41,7 +41,7 @@ def add_question(inputs: PackInputs, ledger: Ledger) -> tuple[Message | None, Le
     _require(inputs.options, "the current message", fixed + cost)
     stored = [turn] if turn.id else []
     files = pack_files(inputs, turn, ledger.left - cost)
-    reason = "the message to answer; always in" + ("; with its files" if files.text else "")
+    reason = "the message to answer; always included" + ("; with its files" if files.text else "")
     ledger = ledger.add(turns_block("current", reason, cost + files.cost, stored)).show(stored, stored)
     message = turn_messages(turn, inputs.costs.view)[0]
     ledger = replace(ledger, files=files.files, file_room=files.room)

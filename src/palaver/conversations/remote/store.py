@@ -212,7 +212,7 @@ class RemoteStore(Store):
 
     async def erase_user(self, user: str, *, audit_key: bytes | None = None) -> ErasureReceipt:
         if audit_key is not None:
-            raise InvalidInput("audit_key", f"{MISSING}, which signs with a key of its own")
+            raise InvalidInput("audit_key", f"{MISSING}: the server signs with its own key")
         return read_receipt(await self._transport.post("/erasures", {"user": user}, repeatable=True))
 
     async def check_erasure(self, receipt: ErasureReceipt, *, audit_key: bytes | None = None) -> None:
@@ -222,7 +222,7 @@ class RemoteStore(Store):
             raise VerificationFailed("", "receipt", found["problem"])
 
     async def settle(self) -> NoReturn:
-        raise InvalidInput("settle", f"{MISSING}: it works for all tenants, and nobody can wait for all of them")
+        raise InvalidInput("settle", f"{MISSING}, whose jobs belong to all tenants")
 
     async def stats(self) -> Stats:
         return values.value(await self._transport.get("/stats"), Stats)

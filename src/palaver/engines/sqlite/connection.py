@@ -64,7 +64,7 @@ def translate_errors(path: Path) -> Iterator[None]:
     except apsw.NotADBError as problem:
         raise errors.NotADatabase(f"{path} is not an SQLite database") from problem
     except apsw.CorruptError as problem:
-        raise errors.DatabaseCorrupt(f"{path} is damaged: restore a backup, or look with `palaver doctor`") from problem
+        raise errors.DatabaseCorrupt(f"{path} is damaged: restore a backup, or run `palaver doctor`") from problem
     except apsw.FullError as problem:
         raise errors.DatabaseFull(f"no space left for {path}; nothing was written") from problem
     except apsw.ReadOnlyError as problem:
@@ -86,7 +86,7 @@ def translate_errors(path: Path) -> Iterator[None]:
 def _cannot_open(path: Path) -> errors.EngineError:
     folder = path.parent
     if not os.path.isdir(folder):  # false without permission too, where pathlib would raise
-        return errors.EngineUnavailable(f"the folder {folder} does not exist, or is out of reach: create it first")
+        return errors.EngineUnavailable(f"the folder {folder} does not exist or cannot be reached: create it first")
     if os.path.isdir(path):
         return errors.NotADatabase(f"{path} is a folder")
     if not os.path.exists(path) and os.access(folder, os.W_OK):  # a reader does not create it
@@ -161,7 +161,7 @@ def _refuse_foreign_file(db: apsw.Connection, path: Path) -> None:
     found = db.execute("SELECT application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id")
     application, tables = found.fetchall()[0]
     if application != APPLICATION_ID and (application != 0 or tables):
-        raise errors.NotADatabase(f"{path} is an SQLite file of another program, and was left alone")
+        raise errors.NotADatabase(f"{path} is an SQLite file of another program, and was not changed")
 
 
 def _set_up(db: apsw.Connection, setup: Work[None]) -> None:

@@ -239,4 +239,4 @@ def _write(tx: Tx, table: str, sql: str, row: dict[str, Any]) -> int:
     try:
         return tx.insert(sql, **row)
     except (apsw.ConstraintError, TypeError, OverflowError):
-        raise InvalidInput("file", f"a row for {table} does not have the form that an export writes") from None
+        raise InvalidInput("file", f"a row for {table} is not in the format of an export") from None

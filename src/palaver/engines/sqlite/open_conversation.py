@@ -100,7 +100,7 @@ class OpenConversation:
         self.changed_rows.update(keys)
 
     def fits(self, *keys: str) -> list[str]:
-        """Return those of some derived rows that are what the log says: only they are proved again after a change."""
+        """Return those of some derived rows that match the log: only they are proved again after a change."""
         proofs = proof.Proofs(self.tx, self.cid)
         return [key for key in keys if proofs.fits(key)]
 

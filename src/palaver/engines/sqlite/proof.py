@@ -113,7 +113,7 @@ class Proofs:
 
 
 def mismatched(tx: Tx, cid: int) -> list[str]:
-    """Return the keys of the derived rows of a conversation that are not what the log says."""
+    """Return the keys of the derived rows of a conversation that do not match the log."""
     proofs = Proofs(tx, cid)
     for (key,) in tx.all(Q.derived_keys, cid=cid):
         proofs.fits(key)
@@ -121,7 +121,7 @@ def mismatched(tx: Tx, cid: int) -> list[str]:
 
 
 def contradicting(tx: Tx, cid: int) -> dict[str, Row | None]:
-    """Return the derived rows that are not what the log says, as far as they can be read."""
+    """Return the derived rows that do not match the log, as far as they can be read."""
     found: dict[str, Row | None] = {}
     for key in mismatched(tx, cid):
         try:

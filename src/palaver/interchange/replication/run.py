@@ -85,7 +85,7 @@ def _opened(address: str | Mapping[str, Any]) -> Opening:
 async def _check(left: Side, right: Side) -> None:
     for side in (left, right):
         if isinstance(side.store, RemoteStore):
-            raise InvalidInput(side.name, "is a server: name its database, which holds the logs row by row")
+            raise InvalidInput(side.name, "is a server: give the URL of its database")
         require_right(side.scope, READ, WRITE, ADMIN)
         if side.scope.visibility != "tenant":
             raise InvalidInput(side.name, "its scope does not see the whole tenant: open it without a user")

@@ -62,7 +62,7 @@ class SubjectMemory:
             added = await self.engine.put_items(self.writing, info.id, draft)
             if added is not None:
                 return replace(changes, new={id: item for id, item in changes.new.items() if id in added})
-        raise RuntimeError("the memory changes all the time")
+        raise RuntimeError("the memory keeps changing")
 
     async def learn(self, drafts: Iterable[ItemDraft]) -> ItemChanges:
         """Store what turns say, against what is known."""

@@ -94,7 +94,7 @@ class OpenAIEmbedder:
     def _normalize(self, vector: list[float]) -> list[float]:
         norm = math.hypot(*vector)
         if not 0 < norm < math.inf:
-            raise self._unavailable("sent a vector without a direction")
+            raise self._unavailable("sent a vector of zeros")
         return [value / norm for value in vector]
 
     def _unavailable(self, problem: str, status: int | None = None) -> ModelUnavailable:

@@ -78,7 +78,7 @@ def parse_edits(body: Mapping[str, object], said: Sequence[ClientMessage], count
         if kind not in EDITS:
             hint = did_you_mean(str(kind), EDITS)
             raise invalid(
-                f"{FIELD}.edits.type", f"{str(kind)[:100]!r} is not known{hint}; there are {', '.join(EDITS)}"
+                f"{FIELD}.edits.type", f"{str(kind)[:100]!r} is unknown{hint}; the options are {', '.join(EDITS)}"
             )
         name = f"{FIELD}.edits.{kind}"
         _check_options(name, one, OPTIONS[str(kind)])
@@ -176,7 +176,7 @@ def _check_options(name: str, given: Mapping[str, object], known: Sequence[str],
     for option in given:
         if option not in known and not (has_type and option == "type"):
             raise invalid(
-                f"{name}.{option}", f"is not known{did_you_mean(option, known)}; there are {', '.join(known)}"
+                f"{name}.{option}", f"is unknown{did_you_mean(option, known)}; the options are {', '.join(known)}"
             )
 
 

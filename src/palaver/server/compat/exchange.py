@@ -149,7 +149,9 @@ async def follow_log(
                 if replay.is_over:
                     return
     except TimeoutError:
-        raise ModelUnavailable("the model", "was never asked: the process that was about to is gone") from None
+        raise ModelUnavailable(
+            "the model", "was never called: the process that was about to call it has ended"
+        ) from None
 
 
 def seconds_left(input: Turn, start_seconds: float = START_SECONDS) -> float:

@@ -242,7 +242,9 @@ def parse_extension(body: Mapping[str, object]) -> Mapping[str, object]:
     given = require_object(EXTENSION, body.get(EXTENSION))
     for name in given:
         if name != "context":
-            raise invalid(f"{EXTENSION}.{name}", f"is not known{did_you_mean(name, ['context'])}; there is context")
+            raise invalid(
+                f"{EXTENSION}.{name}", f"is unknown{did_you_mean(name, ['context'])}; the only option is context"
+            )
     return clean_context_settings(f"{EXTENSION}.context", given.get("context"), is_stored=True)
 
 

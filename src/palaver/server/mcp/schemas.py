@@ -70,16 +70,20 @@ class Notes(Arguments):
         "after a line; rename a file or folder."
     )
     path: str = Field(max_length=512, description="A path under /memories, such as /memories/project.md.")
-    text: str = Field("", max_length=1_000_000, description="Of create, insert and str_replace: the new text.")
-    old_text: str = Field("", max_length=1_000_000, description="Of str_replace: the text to replace.")
-    line: int = Field(0, ge=0, description="Of insert: the line to insert after; 0 is the beginning.")
+    text: str = Field("", max_length=1_000_000, description="For create, insert and str_replace: the new text.")
+    old_text: str = Field("", max_length=1_000_000, description="For str_replace: the text to replace.")
+    line: int = Field(0, ge=0, description="For insert: the line to insert after; 0 is the beginning.")
     new_path: str = Field("", max_length=512, description="Of rename.")
-    project: Name | None = Field(None, description="The notes of this project; default: those of the caller.")
+    project: Name | None = Field(
+        None, description="The project whose notes are meant; default: the caller's own notes."
+    )
 
 
 class DeleteNotes(Arguments):
     path: str = Field(max_length=512, description="A file or folder under /memories.")
-    project: Name | None = Field(None, description="Of the notes of this project; default: those of the caller.")
+    project: Name | None = Field(
+        None, description="The project whose notes are meant; default: the caller's own notes."
+    )
 
 
 class NotesResult(BaseModel):

@@ -235,7 +235,7 @@ async def build_context(store: Store, given: schemas.BuildContext) -> ToolAnswer
 
 
 async def about_person(store: Store, given: schemas.AboutPerson) -> ToolAnswer:
-    """Return what is known of a person from all conversations: wishes, facts, preferences and open goals, with where
+    """Return what is known about a person from all conversations: wishes, facts, preferences and open goals, with where
     they were said. With a query, also what fits it best."""
     local = components_of(store).worker.person.default_person
     person = store.person(given.person or store.scope.user or local or "me")

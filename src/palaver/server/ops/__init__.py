@@ -1,1 +1,1 @@
-"""For operators: health, metrics, logs, shutdown, administration."""
+"""Operations: health, metrics, logs, shutdown, administration."""

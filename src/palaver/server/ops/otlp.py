@@ -34,7 +34,7 @@ class Exporters:
     began: int
 
     async def send_metrics_forever(self) -> None:
-        """Send the metrics again and again. A collector that is away is logged by the SDK, and tried again."""
+        """Send the metrics periodically. If the collector is unreachable, the SDK logs that and retries."""
         while True:
             await asyncio.sleep(float(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", MILLISECONDS)) / 1_000)
             await asyncio.to_thread(self.send_metrics)
@@ -43,7 +43,7 @@ class Exporters:
         self.sender.export(convert(self.registry.collect(), self.resource, self.began))
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining spans and metrics."""
         self.send_metrics()
         self.sender.shutdown()
         self.tracing.shutdown()

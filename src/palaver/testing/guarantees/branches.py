@@ -84,7 +84,7 @@ async def versions_are_listed(db: Database) -> None:
         [alone] = await talk.branches(a)
         assert [turn.id for turn in alone.turns] == [a.id]
         await talk.forget(a)
-        assert await talk.branches(a) == [], "where nothing is left, there are no versions"
+        assert await talk.branches(a) == [], "a deleted position has no versions"
 
 
 @guarantee

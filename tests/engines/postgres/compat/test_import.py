@@ -381,7 +381,7 @@ async def test_a_program_can_go_back_to_tables(postgres_database: str, postgres_
         await store.settle()
         outbox = (await store.stats()).storage["outbox"]
         assert [job["error"] for job in outbox if job["error"]] == []
-        with pytest.raises(palaver.VerificationFailed, match="its bytes are not where they were"):
+        with pytest.raises(palaver.VerificationFailed, match="its bytes are missing"):
             await (await store.find("acme/shop/pm")).verify()
 
 

@@ -46,12 +46,14 @@ class Verified(ResponseBody):
     turns: int | None = None
     attachments: int | None = None
     tip: str | None = None
-    archived: int | None = Field(None, description="How many events are in an archive: they were not checked.")
+    archived: int | None = Field(None, description="Number of events that are in an archive and were not checked.")
     derived: int | None = Field(
-        None, description="Summaries, notes, facts, texts of files and requests that fit the log."
+        None, description="Number of summaries, notes, facts, file texts and requests that match the log."
     )
-    unproven: int | None = Field(None, description="Those from before the log knew them; a job brings them in.")
-    seals: int | None = Field(None, description="How many seals were checked, if the server has the key.")
+    unproven: int | None = Field(
+        None, description="Number of such rows that are older than their log. A job adds them to it."
+    )
+    seals: int | None = Field(None, description="Number of seals that were checked, if the server has the key.")
     row: str | None = Field(None, description="The first bad row, if `ok` is false.")
     problem: str | None = None
 
@@ -78,7 +80,7 @@ class EraseUser(RequestBody):
 
 class ErasedPerson(ResponseBody):
     salt: str
-    digest: str = Field(description="Of the user's id, with the salt. The receipt holds no name.")
+    digest: str = Field(description="Hash of the user's id and the salt. The receipt contains no name.")
 
 
 class ErasureReceipt(ResponseBody):
@@ -105,9 +107,9 @@ class ErasureChecked(ResponseBody):
 class ImportReport(ResponseBody):
     title: str = Field(description="The product whose export it is.")
     conversations: int
-    imported: int = Field(description="Messages that are new here.")
-    already: int = Field(description="Messages that had been imported before.")
-    left_out: dict[str, int] = Field(description="How many messages were left out, by reason.")
+    imported: int = Field(description="Number of imported messages.")
+    already: int = Field(description="Number of messages that had been imported before.")
+    left_out: dict[str, int] = Field(description="Number of messages that were left out, by reason.")
 
 
 class ServerModelName(RequestBody):

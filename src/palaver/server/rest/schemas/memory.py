@@ -61,7 +61,7 @@ class Facts(ResponseBody):
 class CorrectedFact(RequestBody):
     model_config = ConfigDict(**examples({"text": "Rome"}), extra="forbid")
     text: Annotated[str, Field(min_length=1, max_length=MAX_OBJECT, description="The object of the fact.")]
-    by: Name | None = Field(None, description="The person who corrects it; by default the caller.")
+    by: Name | None = Field(None, description="Name of the person who corrects it. Default: the caller.")
     valid_from: Moment | None = Field(None, description="Time from which the fact holds.")
     valid_to: Moment | None = Field(None, description="Time at which it ceases to hold.")
 
@@ -72,7 +72,9 @@ class Hit(ResponseBody):
     parts: dict[str, float]
     turn: Turn | None
     fact: Fact | None
-    item: PersonItem | None = Field(description="Something that is remembered of the person; only of /people.")
+    item: PersonItem | None = Field(
+        description="An item that is remembered about the person. Only in results of /people."
+    )
     quote: Quote | None = Field(description="The matching passage from one of the turn's files.")
 
 
@@ -94,7 +96,7 @@ class ContextOptions(RequestBody):
     )
     include_facts: Flag | None = Field(None, description="`false` leaves out the facts.")
     include_working_memory: Flag | None = Field(None, description="`false` leaves out the working memory.")
-    include_person: Flag | None = Field(None, description="`false` leaves out what is remembered of the person.")
+    include_person: Flag | None = Field(None, description="`false` leaves out what is remembered about the person.")
     note_omissions: Flag | None = Field(None, description="State in the context that older turns were left out.")
     shorten: Flag | None = Field(None, description="Shorten long turns and tool results, instead of leaving them out.")
     policy: PolicyName | None = Field(None, description="How the budget is shared between recent and recalled turns.")

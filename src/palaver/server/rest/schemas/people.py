@@ -18,7 +18,7 @@ class ItemSource(ResponseBody):
 
 @mirrors(model.MemoryItem)
 class PersonItem(ResponseBody):
-    """Something that is remembered: when it held, from when until when it was believed, where it was said."""
+    """A remembered item: when it was true, when it was part of the memory, and where it was said."""
 
     text: str = Field(description="The item as one sentence.")
 
@@ -31,8 +31,8 @@ class Person(ResponseBody):
     id: str
     profile: str = Field(description="Wishes, facts, preferences and open goals as a short text.")
     tokens: int
-    approved: int = Field(description="How many items hold.")
-    proposed: int = Field(description="How many wait for approval.")
+    approved: int = Field(description="Number of items that hold now.")
+    proposed: int = Field(description="Number of items that wait for approval.")
 
 
 class NewItem(RequestBody):
@@ -69,7 +69,7 @@ class PersonExport(ResponseBody):
 
 
 class Learning(ResponseBody):
-    conversations: int = Field(description="How many conversations are read again.")
+    conversations: int = Field(description="Number of conversations that are read again.")
 
 
 class ConsentGiven(RequestBody):
