@@ -247,7 +247,7 @@ def test_pictures_are_previewed_and_a_file_shows_what_was_sent_of_it(shared: App
     files = tab.page.get_by_label("Files", exact=True)
     files.get_by_role("button", name=words("lease.txt")).click()
     dialog = tab.page.get_by_role("dialog", name="lease.txt")
-    sent = dialog.get_by_role("region", name="What the model was sent")
+    sent = dialog.get_by_role("region", name="What was sent to the model")
     expect(sent).to_contain_text("Sent to the model in full")
     expect(sent.locator(".words")).to_contain_text("The lease ends on 3 May.")
     tab.page.keyboard.press("Escape")

@@ -182,7 +182,7 @@ def test_an_export_of_another_product_is_imported_with_a_report(offline: App) ->
     ]  # fmt: skip
     tab = offline.tab("/settings")
     data = tab.page.get_by_role("region", name="Your data")
-    for report in ("Imported 2 messages of 1 conversation.", "2 were here already"):
+    for report in ("Imported 2 messages of 1 conversation.", "2 were already here"):
         with tab.page.expect_file_chooser() as chooser:
             tab.button("Import", data).click()
         chooser.value.set_files(

@@ -248,7 +248,7 @@ def test_the_log_tells_who_did_what_and_is_verified(offline: App, tmp_path: Path
     database.execute("UPDATE turns SET content = 'Something else' WHERE seq = 1")
     database.close()
     tab.button("Verify", panel).click()
-    expect(panel.locator(".verdict.is-bad")).to_contain_text("(seq 1): its content is not what was stored")
+    expect(panel.locator(".verdict.is-bad")).to_contain_text("(seq 1): its content is not the content that was stored")
 
 
 # ---- for everyone

@@ -106,7 +106,7 @@ def test_what_was_sent_of_a_file_is_said_for_each(start: Callable[..., App]) -> 
     for name, state in (("long.txt", "Sent to the model in part"), ("songs.zip", "Not sent to the model")):
         tab.page.get_by_label("Files", exact=True).get_by_role("button", name=words(name)).click()
         dialog = tab.page.get_by_role("dialog", name=name)
-        expect(dialog.get_by_role("region", name="What the model was sent")).to_contain_text(state)
+        expect(dialog.get_by_role("region", name="What was sent to the model")).to_contain_text(state)
         tab.page.keyboard.press("Escape")
 
 

@@ -36,7 +36,7 @@ export function explain(problem: ErrorFacts): string {
   if (kind === "file-refused") return fileAdvice(detail);
   if (/is not an export/.test(detail)) return "This file isn't an export of ChatGPT, Claude, Open WebUI or LibreChat. Choose the archive that you got from “Export data”, or the conversations.json in it.";
   if (/must be the file of an export/.test(detail)) return "This file is empty. Choose another one.";
-  if (status === 413 && typeof fields.limit === "number") return `That is too large: at most ${fields.limit.toLocaleString("en")} bytes.`;
+  if (status === 413 && typeof fields.limit === "number") return `That is too large. The limit is ${fields.limit.toLocaleString("en")} bytes.`;
   if (status === 503) return "The server is busy or restarting. Try again in a moment.";
   return sentence(detail || title);
 }

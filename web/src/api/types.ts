@@ -160,7 +160,7 @@ export interface ManagedModel {
   model: string | null;
   base_url: string | null;
   has_key: boolean;
-  /** Added here, and not where the server is started. */
+  /** Added in the web app, and not in the server's configuration. */
   managed: boolean;
   is_default: boolean;
 }

@@ -33,7 +33,7 @@ export function RemovableFiles({ files, onRemove }: { files: Attachment[]; onRem
   );
 }
 
-/** A click shows the file, and what the model was sent of it. */
+/** A click shows the file, and the part that was sent to the model. */
 function StoredFile({ conversation, file }: { conversation: string; file: Attachment }) {
   const [isOpen, setOpen] = useState(false);
   const picture = useFileUrl(conversation, file, isPicture(file.media_type) && file.bytes <= LARGEST);

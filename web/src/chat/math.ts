@@ -9,7 +9,7 @@ interface MathNode {
   toNode: () => Element;
 }
 
-const OPTIONS = { throwOnError: true, strict: "ignore" as const, trust: false, maxExpand: 200, maxSize: 20 }; // cannot grow without end
+const OPTIONS = { throwOnError: true, strict: "ignore" as const, trust: false, maxExpand: 200, maxSize: 20 }; // bounds the size of a formula
 const treeOf = (katex as unknown as { __renderToDomTree: (text: string, options: object) => MathNode }).__renderToDomTree;
 
 /** Build the elements of a formula. Throws if it cannot be read. */

@@ -5,7 +5,7 @@ import { navigatePage } from "../state/route";
 import { canManage, isOffline, session } from "../state/session";
 import { useStore } from "../state/store";
 
-/** A notice for servers without a model. Administrators connect one in the settings, others read how it is done. */
+/** A notice for servers without a model. Administrators can connect one in the settings; others see instructions. */
 export function OfflineNotice() {
   const settings = useStore(session, (one) => (one.phase === "ready" ? one.settings : null));
   const [isOpen, setOpen] = useState(false);
@@ -20,7 +20,7 @@ export function OfflineNotice() {
   );
 }
 
-/** How the operator of a server gives it a model. */
+/** Instructions for operators: how to connect a model. */
 export function ModelHelp() {
   return (
     <>

@@ -1,4 +1,4 @@
-/** Files of a message: what they look like, and what the model was sent of them. */
+/** Previews of the files of a message, and the parts that were sent to the model. */
 
 import { useEffect, useState } from "react";
 import { adviceOf } from "../api/client";
@@ -85,13 +85,13 @@ const STATES: { [state: string]: string } = {
   "in full": "Sent to the model in full", "in part": "Sent to the model in part", "not sent": "Not sent to the model",
 };
 
-/** Whether the model got the file with the answer to its message, and the words that were read from it. */
+/** Whether the file was sent to the model, and the text that was extracted from it. */
 function Sent({ conversation, file }: { conversation: string; file: Attachment }) {
   const resource = useResource(() => sentOf(conversation, file), [conversation, file.id]);
   return (
     <AsyncContent resource={resource} what="what was sent">
       {({ found, words }) => (
-        <section className="sent-file" aria-label="What the model was sent">
+        <section className="sent-file" aria-label="What was sent to the model">
           <h3>{found ? STATES[found.state] : "Not sent to a model yet"}</h3>
           {found && <p className="hint">{found.reason}{found.tokens > 0 && ` (${found.tokens.toLocaleString("en")} tokens)`}</p>}
           {words && <pre className="words" tabIndex={0} dir="auto">{words}</pre>}

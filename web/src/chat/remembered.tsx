@@ -1,4 +1,4 @@
-/** Chips under an answer: what Palaver remembered of the person for it, and from which conversation. */
+/** Chips under an answer: what Palaver remembered about the person for it, and from which conversation. */
 
 import type { PersonItem } from "../api/types";
 import { statementOf } from "../person/statement";

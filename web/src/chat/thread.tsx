@@ -62,7 +62,7 @@ interface ChunkProps {
   after: Item | undefined;
   me: string | null;
   branches: Map<string, Branch>;
-  /** Whether it has all its messages. */
+  /** Whether all its messages are loaded. */
   isInside: boolean;
   /** Whether it is at the end of the thread. */
   isLast: boolean;

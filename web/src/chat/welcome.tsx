@@ -36,7 +36,7 @@ function SampleButton() {
     try {
       navigate(await createSample());
     } catch (problem) {
-      showError(`The sample could not be made. ${adviceOf(problem)}`);
+      showError(`The sample could not be created. ${adviceOf(problem)}`);
       setBusy(false);
     }
   };

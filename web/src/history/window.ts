@@ -2,7 +2,7 @@
 
 import type { Row } from "../state/dates";
 
-export const ROW = globalThis.matchMedia?.("(pointer: coarse)").matches ? 48 : 40; // as in the style sheet
+export const ROW = globalThis.matchMedia?.("(pointer: coarse)").matches ? 48 : 40; // must match the style sheet
 export const GROUP = 38;
 const SPARE = 8; // extra rows beyond the edges, so that fast scrolling shows no gaps
 

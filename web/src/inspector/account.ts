@@ -4,14 +4,14 @@ import type { Block, Explanation, Fields, Json, ModelRequest } from "../api/type
 
 export const KINDS: { [kind: string]: { name: string; about: string } } = {
   instructions: { name: "Instructions", about: "What the application tells the model to do." },
-  memory: { name: "Memory", about: "Notes and facts that were kept." },
-  summaries: { name: "Summaries", about: "Older messages in short." },
+  memory: { name: "Memory", about: "Notes and facts from this conversation." },
+  summaries: { name: "Summaries", about: "Short versions of older messages." },
   "omission note": { name: "Note on what is missing", about: "Tells the model that it does not see everything." },
-  person: { name: "About you", about: "What Palaver remembers of you from other conversations." },
-  recent: { name: "Recent messages", about: "The end of the conversation, in full." },
-  recalled: { name: "Recalled messages", about: "Earlier messages that fit yours, quoted with who said them and when." },
+  person: { name: "About you", about: "What Palaver remembers about you from other conversations." },
+  recent: { name: "Recent messages", about: "The most recent messages, in full." },
+  recalled: { name: "Recalled messages", about: "Earlier messages related to yours, each with its author and date." },
   current: { name: "Your message", about: "The message to answer. It is always sent in full." },
-  rounds: { name: "Tool calls so far", about: "What has followed your message already." },
+  rounds: { name: "Tool calls so far", about: "Tool calls and results since your message." },
 };
 
 export const nameOf = (kind: string) => KINDS[kind]?.name ?? kind;

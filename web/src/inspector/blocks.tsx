@@ -44,7 +44,7 @@ function Terms({ explanation: { policy, counter, recall } }: { explanation: Expl
       <summary>What these terms mean</summary>
       <dl>
         <div><dt>Token</dt><dd>A piece of a word. Models read and bill text in tokens. Counted here by {counter}.</dd></div>
-        <div><dt>Budget</dt><dd>How many tokens a prompt may have. What doesn't fit is summarised, recalled when it matters, or left out.</dd></div>
+        <div><dt>Budget</dt><dd>The most tokens that a prompt may have. Anything that doesn't fit is summarised, recalled when it matters, or left out.</dd></div>
         <div><dt>Policy</dt><dd>How the budget is divided. This prompt used “{policy}”.</dd></div>
         <div><dt>Recall</dt><dd>A search of earlier messages for what fits yours: {recall ?? "off"}.</dd></div>
         <div><dt>Cached</dt><dd>The unchanged beginning of a prompt. Most providers charge about 10% for the part they have already seen.</dd></div>
@@ -149,7 +149,7 @@ function LeftOut({ explanation, earlierFiles }: Pick<AccountProps, "explanation"
         </ul>
       )}
       {earlierFiles.length > 0 && (
-        <p className="hint">The text of files of earlier messages is not repeated: <strong dir="auto">{earlierFiles.join(", ")}</strong>. Recall quotes what fits your message, and a model with tools can read the rest.</p>
+        <p className="hint">The text of files of earlier messages is not repeated: <strong dir="auto">{earlierFiles.join(", ")}</strong>. Recall quotes the passages related to your message. A model with tools can read the rest.</p>
       )}
     </section>
   );
@@ -160,7 +160,7 @@ export function UnchangedShare({ share }: { share: number | null }) {
     <section aria-labelledby="same">
       <h3 id="same">Reused from the last prompt</h3>
       {share === null ? (
-        <p className="hint">This is the first prompt here, so there is none to compare it with.</p>
+        <p className="hint">This is the first prompt of this conversation, so there is none to compare it with.</p>
       ) : (
         <>
           <meter min={0} max={1} value={share} aria-labelledby="same">{percent(share)}</meter>

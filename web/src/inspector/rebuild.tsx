@@ -12,10 +12,10 @@ export const BUDGETS = [250, 500, 1_000, 1_500, 2_000, 3_000, 4_000, 6_000, 8_00
 const PAUSE = 120; // milliseconds without a change before the server is asked
 const POLICIES: { [name: string]: string } = {
   balanced: "Memory, summaries and recent messages; recall takes at most a third.",
-  "recall-heavy": "First what fits the question, then a few recent messages.",
+  "recall-heavy": "Messages related to the question first, then a few recent ones.",
   "recent-chars": "Summaries and recent messages, no recall.",
   "last-20": "The last 20 messages as one quoted text.",
-  "oldest-first": "Everything; the oldest messages are cut first.",
+  "oldest-first": "Everything. If it is too long, the oldest messages are left out.",
 };
 
 export interface RebuildOptions {
@@ -79,7 +79,7 @@ export function Rebuild({ rebuilt, sent }: { rebuilt: Rebuilt; sent: Explanation
       </label>
       {rebuilt.problem && <p className="form-problem" role="alert">{rebuilt.problem}</p>}
       <p className="hint" role="status">
-        {rebuilt.isOn ? "Above is what the model would see if this were asked again now." : "The prompt above is rebuilt as you move it. Nothing is sent or stored."}
+        {rebuilt.isOn ? "Above is what the model would see if you asked this again now." : "The prompt above is rebuilt as you move it. Nothing is sent or stored."}
       </p>
       {rebuilt.isOn && sent && <button type="button" className="button" onClick={() => rebuilt.set(null)}>Back to what was sent</button>}
     </section>

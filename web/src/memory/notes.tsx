@@ -15,10 +15,10 @@ import { keyOf, placeOf } from "./views";
 import { EmptyState } from "./empty-state";
 
 const NAMES: { [list in NoteList]: [title: string, about: string] } = {
-  instructions: ["Standing instructions", "What every answer should follow. Taken from your own messages only."],
+  instructions: ["Standing instructions", "Instructions for every answer. Taken only from your own messages."],
   goals: ["Goals", "What this conversation is for."],
   decisions: ["Decisions", "What was decided."],
-  requirements: ["Requirements", "What has to be there."],
+  requirements: ["Requirements", "What the result must have or do."],
   constraints: ["Constraints", "Limits and things to avoid."],
   open_questions: ["Open questions", "Asked but not answered yet."],
   assumptions: ["Assumptions", "Assumed, not confirmed."],
@@ -34,7 +34,7 @@ export function Notes({ conversation, onTurn }: TabProps) {
     <AsyncContent resource={resource} what="the notes">
       {(memory) => (
         <>
-          <p className="hint">The model reads these notes with every message. Correct what is wrong: your version stays until you change it.</p>
+          <p className="hint">The model reads these notes with every message. Correct anything that is wrong. Your version stays until you change it.</p>
           {isEmpty(memory) && <EmptyState conversation={conversation} what="notes" />}
           {memory.extractor_failure && <p className="hint">The model that writes notes failed ({memory.extractor_failure}). These notes were found by simple rules.</p>}
           {memory.summary && <blockquote className="gist">{memory.summary}</blockquote>}

@@ -19,7 +19,7 @@ const RETENTION: { [name: string]: [title: string, about: string] } = {
   ephemeral: ["Keep summaries only", "Once messages are summarised, their text is deleted for good, without a fingerprint."],
 };
 const PERSON: { [mode: string]: string } = {
-  "": "As on this server", "read-write": "Used here, and added to", read: "Used here, not added to", off: "Off: not used and not added to",
+  "": "Server default", "read-write": "Used here, and added to", read: "Used here, not added to", off: "Off: not used and not added to",
 };
 const STRATEGY: { [name: string]: [title: string, about: string] } = {
   hierarchical: ["Layered", "Short summaries, and summaries of those. Early history stays available, in less and less detail."],
@@ -58,7 +58,7 @@ function Form({ info }: { info: Conversation }) {
       <fieldset>
         <legend>Your memory in this chat</legend>
         <label className="field">
-          <span>What is remembered of you across chats</span>
+          <span>What is remembered about you across chats</span>
           <select aria-label="Your memory in this chat" value={rules.person} onChange={(event) => set({ person: event.target.value })}>
             {PERSON_MODES.map((mode) => <option key={mode} value={mode}>{PERSON[mode]}</option>)}
           </select>
@@ -70,14 +70,14 @@ function Form({ info }: { info: Conversation }) {
           <label className="field">
             <span>Policy</span>
             <select value={rules.policy} onChange={(event) => set({ policy: event.target.value })}>
-              <option value="">As on this server</option>
+              <option value="">Server default</option>
               {policies.map((name) => <option key={name}>{name}</option>)}
             </select>
           </label>
           <label className="field">
             <span>Budget in tokens</span>
             <input
-              type="number" min={100} step={1} placeholder="As on this server" value={rules.token_budget || ""}
+              type="number" min={100} step={1} placeholder="Server default" value={rules.token_budget || ""}
               onChange={(event) => set({ token_budget: event.target.valueAsNumber || 0 })}
             />
           </label>

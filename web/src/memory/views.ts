@@ -56,7 +56,7 @@ export interface Entry {
   count: number;
 }
 
-/** The start and the pieces of a streamed answer say nothing to a person: its end does. */
+/** The start and the pieces of a streamed answer are left out; its end is listed. */
 const NOISE = new Set(["open", "chunk"]);
 
 /** Entries, newest first; the same of the same person in a row is one. */

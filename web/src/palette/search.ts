@@ -17,7 +17,7 @@ const CHATS = 8;
 const MESSAGES = 20;
 const PER_CHAT = 3;
 
-/** Chats whose title has the words; those without a mistake come first. Without words, the latest. */
+/** Chats whose title contains the words; exact matches come first. Without words, the latest chats. */
 export function chatsWith(words: string, items: Conversation[]): Conversation[] {
   const typed = wordsOf(words);
   const known = items.filter((one) => !isEmpty(one) && (typed.length > 0 || !isArchived(one)));

@@ -25,7 +25,7 @@ export function beginningsOf(typed: string[]): string[][] {
   return [[...halves], [...others]];
 }
 
-/** Whether one edit makes `one` of `other`. */
+/** Whether one edit turns `other` into `one`. */
 function isOneOff(one: string, other: string): boolean {
   let at = 0;
   while (at < one.length && at < other.length && one[at] === other[at]) at++;

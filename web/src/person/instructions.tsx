@@ -4,7 +4,7 @@ import { AsyncContent } from "../shell/async-content";
 import { useResource } from "../state/resource";
 import { ItemSection } from "./items";
 
-/** Custom instructions in the settings. They are part of what is remembered of the person. */
+/** Custom instructions in the settings. They are part of what is remembered about the person. */
 export function Instructions({ settings }: { settings: Settings }) {
   const isOn = (settings.person ?? "off") !== "off";
   const resource = useResource(async () => (isOn ? listPersonItems("approved") : []), [isOn]);

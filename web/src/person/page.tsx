@@ -35,7 +35,7 @@ function Memory() {
   const resource = useResource(() => listPersonItems("all"), []);
   return (
     <>
-      <p className="hint">What Palaver remembers of you from all chats. It is used in every chat, unless you turn it off there (Memory → Rules). Every entry says where it comes from.</p>
+      <p className="hint">What Palaver remembers about you from all your chats. It is used in every chat, unless you turn it off there (Memory → Rules). Every entry says where it comes from.</p>
       <AsyncContent resource={resource} what="your memory">
         {(items) => <Sections items={items.filter((one) => !one.ended_at)} onChange={resource.again} />}
       </AsyncContent>
@@ -71,13 +71,13 @@ function Everything({ onChange }: { onChange: () => void }) {
   };
   return (
     <section aria-labelledby="everything">
-      <h2 id="everything">All of it</h2>
+      <h2 id="everything">Delete everything</h2>
       <div className="row-of-buttons">
         <button type="button" className="button" onClick={() => void exportAll()}><Icon name="export" size={16} /> Export</button>
         <button type="button" className="button is-danger" onClick={() => setAsking(true)}><Icon name="trash" size={16} /> Forget everything</button>
       </div>
       <Dialog title="Forget everything?" isOpen={isAsking} onClose={() => setAsking(false)}>
-        <p>All that Palaver remembers of you across chats is deleted for good. Your chats stay.</p>
+        <p>Everything that Palaver remembers about you across chats will be deleted permanently. Your chats stay.</p>
         <div className="row-of-buttons">
           <button type="button" className="button is-danger" onClick={() => void forget()}>Forget everything</button>
           <button type="button" className="button" onClick={() => setAsking(false)}>Cancel</button>

@@ -34,7 +34,7 @@ function ImportSetting() {
       void refresh();
     } catch (problem) {
       const wasStopped = control.current.signal.aborted;
-      setState({ ...IDLE, isBad: !wasStopped, text: wasStopped ? "Stopped. Import the file again to go on." : `The import failed. ${adviceOf(problem)}` });
+      setState({ ...IDLE, isBad: !wasStopped, text: wasStopped ? "Stopped. Import the file again to continue." : `The import failed. ${adviceOf(problem)}` });
     }
   };
   return (
@@ -67,7 +67,7 @@ interface Report {
 }
 
 function reportOf({ conversations, imported, already, left_out: left, unreadable }: Report): string {
-  const more = [already > 0 && `${already.toLocaleString("en")} were here already`, leftOut(left, "message"), leftOut(unreadable, "conversation")].filter(Boolean);
+  const more = [already > 0 && `${already.toLocaleString("en")} were already here`, leftOut(left, "message"), leftOut(unreadable, "conversation")].filter(Boolean);
   return `Imported ${counted(imported, "message")} of ${counted(conversations, "conversation")}${more.length ? `; ${more.join("; ")}` : ""}.`;
 }
 

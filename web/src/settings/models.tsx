@@ -24,7 +24,7 @@ export function Models({ settings }: { settings: Settings }) {
 function ReadOnly({ settings }: { settings: Settings }) {
   return (
     <>
-      <p className="hint">{settings.caller.rights.includes("admin") ? "This server's models are set where it is started." : "Administrators choose the models of this server."} Default: {nameOf(settings.models.default)}.</p>
+      <p className="hint">{settings.caller.rights.includes("admin") ? "This server's models are set in its configuration." : "Administrators choose the models of this server."} Default: {nameOf(settings.models.default)}.</p>
       {settings.models.default === "offline" && <ModelHelp />}
     </>
   );
@@ -154,7 +154,7 @@ function ModelForm({ models, onSaved, onDone }: { models: ManagedModels; onSaved
         )}
         <label>API key
           <input type="password" required={provider.needsKey} value={key} autoComplete="off" spellCheck={false} placeholder={provider.needsKey ? "" : "if the server asks for one"} onChange={(event) => setKey(event.target.value)} />
-          <small>Stored on the server in a file that only it can read. It is never shown again and never exported.</small>
+          <small>Stored on the server, in a file that only the server can read. It is never shown again and never exported.</small>
         </label>
       </div>
       {problem && <p className="form-problem" role="alert">{problem}</p>}

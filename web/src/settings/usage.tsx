@@ -24,7 +24,7 @@ export function Usage() {
   );
 }
 
-/** The limits that hold for this person: how much is used, how much is left, and until when. */
+/** The budget limits of this person: how much is used, how much is left, and when they reset. */
 function Budgets() {
   const { data } = useResource(() => listBudgets(), []);
   if (!data?.length) return null;

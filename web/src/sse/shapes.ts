@@ -24,7 +24,7 @@ function parseObject(data: string): Anything | null {
   }
 }
 
-const unreadable: StreamEvent[] = [{ kind: "error", message: "the stream holds something that is no JSON" }];
+const unreadable: StreamEvent[] = [{ kind: "error", message: "the stream contains invalid JSON" }];
 
 /** `generate` with `"stream": true`. */
 export function palaver(message: Message): StreamEvent[] {

@@ -182,7 +182,7 @@ async function deleteNow(id: string): Promise<void> {
   }
 }
 
-/** Delete a conversation without words and without a message about it. */
+/** Delete an empty conversation, without a message about it. */
 export function discard(id: string): void {
   conversations.patch({ items: conversations.get().items.filter((one) => one.id !== id) });
   api.deleteConversation(id).catch(() => undefined); // it stays out of the list all the same

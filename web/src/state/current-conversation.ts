@@ -131,7 +131,7 @@ export function reopen(): void {
   if (!id) return;
   round++;
   unfollow();
-  void read(id, PAGE); // the message that it could not be opened stays until it can
+  void read(id, PAGE); // keep the error message until a retry succeeds
 }
 
 /** Load the previous page. Returns whether there was one. */
