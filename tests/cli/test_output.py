@@ -22,3 +22,8 @@ def test_a_narrow_terminal_cuts_only_the_wide_column(
     assert all(line.split("  ")[0] == block for line, (block, *_) in zip(lines[1:], ROWS, strict=True))
     assert ("1,074" in lines[2], "tokens" in lines[0]) == (True, True)
     assert all(line.rstrip().endswith("…") for line in lines[1:]) == (width < 50)
+
+
+def test_a_row_may_have_fewer_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    output.table(("id", "turns", "title"), [("Today",), ("a", "2", "Peanuts")], wide="title")
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [["Today"], ["a", "2", "Peanuts"]]

@@ -145,7 +145,7 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[str | Text]], *, wide:
         drawn.add_column(name, no_wrap=name != wide, overflow="ellipsis" if name == wide else "fold")
     for row in rows:
         cells = [Text(clean(cell)) if isinstance(cell, str) else cell for cell in row]
-        for name, cell in zip(names, cells, strict=True):
+        for name, cell in zip(names, cells, strict=False):  # the row of a day has only its name
             cell.no_wrap = True if name == wide else cell.no_wrap
         drawn.add_row(*cells)
     console().print(drawn, soft_wrap=False)
