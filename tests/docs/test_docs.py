@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 import typer
+import yaml
 
 from palaver.cli import app
+from palaver.server.settings import read_settings
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -84,6 +86,21 @@ def test_code_that_does_not_run_is_counted_and_has_a_reason() -> None:
     texts = [page.read_text() for page in PAGES]
     assert sum(len(NOT_RUN.findall(text)) for text in texts) == NUMBER_NOT_RUN
     assert sum(len(REASON.findall(text)) for text in texts) == NUMBER_NOT_RUN
+
+
+DATA = re.compile(r"^```(json|toml|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def test_blocks_of_data_can_be_read_and_the_server_knows_their_settings(tmp_path: Path) -> None:
+    blocks = [found for page in PAGES for found in DATA.findall(page.read_text())]
+    assert {language for language, _ in blocks} == {"json", "toml", "yaml"}
+    for language, text in blocks:
+        if language == "toml":
+            file = tmp_path / "palaver.toml"
+            file.write_text(text)
+            read_settings({}, str(file))
+        else:
+            assert (json.loads if language == "json" else yaml.safe_load)(text)
 
 
 # Pages
