@@ -475,7 +475,7 @@ class Conversation:
         - `history`: messages that the client has kept. They are quoted in the prompt and never stored.
         - `attachments`, `metadata`: files and metadata of the message.
         - `idempotency_key`: a name for this message that you choose. A retry with the same key returns the same answer.
-        - `question`: a stored message to answer, instead of a new one.
+        - `question`: a stored message to answer, instead of a new one; a turn or its id.
         - `replaces`: the stored message that the new one replaces, together with the turns after it. The new message keeps
           the files of the old one unless `attachments` is given.
         - `token_budget`: the most tokens of the context; by default, it depends on the model.

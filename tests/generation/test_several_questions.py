@@ -11,7 +11,7 @@ import pytest
 
 from palaver import Conversation
 from palaver.context.render import messages_text
-from palaver.errors import TurnGone
+from palaver.errors import InvalidInput, TurnGone, TurnNotFound
 from palaver.model import ToolCall
 from palaver.ports.models import CallReady, Finished, ModelEvent, Started, TextDelta
 from palaver.testing import ScriptedModel
@@ -199,3 +199,17 @@ async def test_notes_and_facts_of_later_turns_are_not_in_a_context_far_back(open
         assert "Rome" not in context.text
         assert "Something else" not in context.text
         assert "Berlin" in context.text
+
+
+async def test_a_stored_question_can_be_named_by_its_id(opened: Opener) -> None:
+    async with opened(models={"m": Echo()}, model="m") as store:
+        talk = await store.conversation("k")
+        question = await talk.append("user", "question-1")
+        await talk.append("user", "question-2")
+        answer = await talk.generate(question=question.id)
+        assert (answer.text, answer.metadata["answers"]) == ("about question-1", question.id)
+        with pytest.raises(TurnNotFound):
+            await talk.generate(question="nothing")
+        wrong: Any = 5
+        with pytest.raises(InvalidInput, match="must be a turn or its id"):
+            await talk.generate(question=wrong)

@@ -46,7 +46,7 @@ class GenerateOptions(SharedContextOptions, total=False):
     - `history`: messages that the client has kept. They are quoted in the prompt and never stored.
     - `attachments`, `metadata`: files and metadata of the message.
     - `idempotency_key`: a name for this message that you choose. A retry with the same key returns the same answer.
-    - `question`: a stored message to answer, instead of a new one.
+    - `question`: a stored message to answer, instead of a new one; a turn or its id.
     - `replaces`: the stored message that the new one replaces, together with the turns after it. The new message keeps
       the files of the old one unless `attachments` is given.
     - `token_budget`: the most tokens of the context; by default, it depends on the model.
@@ -73,7 +73,7 @@ class GenerateOptions(SharedContextOptions, total=False):
     attachments: Sequence[Attachment]
     metadata: Mapping[str, object] | None
     idempotency_key: str | None
-    question: Turn | None
+    question: Turn | str | None
     replaces: Turn | str | None
     token_budget: int | None
     continuity: Continuity | None
@@ -93,7 +93,7 @@ class GenerateArguments:
     """The options of one call of `generate`, checked. `context` holds those that are passed on to `build_context`."""
 
     message: Any = None
-    question: Turn | None = None  # a stored message to answer, instead of a new one
+    question: Turn | str | None = None  # a stored message to answer, instead of a new one
     model: str | None = None
     agent: str | None = None
     actor: str | None = None  # the author of the message

@@ -117,6 +117,8 @@ class Generation:
         if options.message is not None:
             question = await store_question(plan.thread, options)
             self._progress.emit(MessageStored(question))
+        elif question is not None and not isinstance(question, Turn):
+            question = await plan.thread.turn(question)
         self._progress.question = question
         if question is None or not options.history:
             return ClientHistory()
