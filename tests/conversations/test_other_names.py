@@ -25,6 +25,11 @@ CALLS: dict[str, tuple[Callable[[palaver.Store, palaver.Conversation], Awaitable
     "session_id": (lambda store, talk: store.conversation(session_id="42"), "key"),
     "user_id of a conversation": (lambda store, talk: store.conversation("42", user_id="ada"), "owner"),
     "max_tokens": (lambda store, talk: talk.build_context(max_tokens=100), "token_budget"),
+    "name of a turn": (lambda store, talk: talk.append("user", "hi", name="ada"), "actor"),
+    "name of a conversation": (lambda store, talk: store.conversation("42", name="Dinner"), "title"),
+    "files of a turn": (lambda store, talk: talk.append("user", "hi", files=[]), "attachments"),
+    "files of a question": (lambda store, talk: talk.generate("hi", files=[]), "attachments"),
+    "system of a question": (lambda store, talk: talk.generate("hi", system="Be brief."), "instructions"),
     "tokenBudget": (lambda store, talk: talk.build_context(tokenBudget=100), "token_budget"),
 }
 
@@ -39,7 +44,8 @@ async def test_the_error_names_our_word_and_the_page(store: palaver.Store, name:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours"), [("human", "user"), ("Human", "user"), ("AI", "assistant"), ("bot", "assistant")]
+    ("theirs", "ours"),
+    [("human", "user"), ("Human", "user"), ("AI", "assistant"), ("bot", "assistant"), ("User", "user")],
 )
 async def test_so_does_the_error_of_a_role(store: palaver.Store, theirs: str, ours: str) -> None:
     talk = await store.conversation("here")
@@ -53,6 +59,33 @@ async def test_so_does_the_error_of_a_role(store: palaver.Store, theirs: str, ou
 def test_so_does_the_error_of_an_option_of_open(theirs: str, ours: str) -> None:
     with pytest.raises(InvalidInput, match=f"did you mean '{ours}'"):
         palaver.open("memory:", **{theirs: "x"})
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [("instructions",) * 2, ("system", "instructions"), ("token_budget",) * 2, ("titles",) * 2]
+)
+def test_an_option_of_generate_is_named_with_its_place(theirs: str, ours: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"give it as generate={{'{ours}'"):
+        palaver.open("memory:", **{theirs: "x"})
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "temperature", "top_p"])
+async def test_a_parameter_of_the_model_is_sent_to_settings_without_a_guess(store: palaver.Store, name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"model parameters go in settings={{'{name}'") as refusal:
+        await store.generate("here", "hi", **{name: 1})
+    assert "did you mean" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("url", ["postgresql+asyncpg://localhost/chats", "sqlite+aiosqlite:///chat.db"])
+async def test_a_url_of_sqlalchemy_is_told_to_leave_out_the_driver(url: str) -> None:
+    with pytest.raises(InvalidInput, match="leave out the driver"):
+        await palaver.open(url)
+
+
+def test_a_store_that_is_used_before_it_is_awaited_says_so() -> None:
+    with pytest.raises(AttributeError, match="async with palaver"):
+        palaver.open("memory:").conversation("here")
+    assert not hasattr(palaver.open("memory:"), "__wrapped__")
 
 
 @pytest.mark.parametrize("name", ["session_id", "thread_id", "conversation_id", "max_tokens", "countr"])

@@ -41,7 +41,8 @@ def open_engine(url: str, clock: Clock, home: Scope, options: DatabaseOptions) -
         return open_postgres(url, clock, home=home.tenant, **given)
     if scheme != "sqlite":
         known = "sqlite:///file.db, memory:, postgresql://host/name or supabase+https://project.supabase.co"
-        raise InvalidInput("url", f"no engine for {scheme or url!r}: use {known}")
+        driver = " (leave out the driver after '+')" if "+" in scheme else ""
+        raise InvalidInput("url", f"no engine for {scheme or url!r}: use {known}{driver}")
     _check_options(given, (), "is for a server; a SQLite file has one address")
     try:
         from palaver.engines.sqlite import open_sqlite

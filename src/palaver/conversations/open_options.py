@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from palaver.core.budgets import BudgetOptions
-from palaver.core.validation import did_you_mean
+from palaver.core.validation import SYNONYMS, did_you_mean
 from palaver.errors import InvalidInput
 from palaver.generation.settings import Agent, GenerateSettings, Workspace
 from palaver.memory.person_settings import PersonMode, PersonOptions
@@ -225,6 +225,12 @@ class StoreOptions:
     testing: TestingOptions
 
 
+def _place_of(name: str) -> str:
+    """Return where an option of `generate`, under its own or another common name, belongs; or nothing."""
+    names = [one for one in (name, *SYNONYMS.get(name, ())) if one in GenerateSettings.__annotations__]
+    return f" (give it as generate={{{names[0]!r}: …}})" if names else ""
+
+
 def group_options(flat: Mapping[str, Any], **groups: Any) -> dict[str, Any]:
     """Return the options of all groups, flat ones included. Raises `InvalidInput` for unknown and doubled ones."""
     found = {name: _read_group(name, group) for name, group in groups.items()}
@@ -233,7 +239,7 @@ def group_options(flat: Mapping[str, Any], **groups: Any) -> dict[str, Any]:
         name = min(unknown)
         known = [*NAMED, *groups, *FlatOptions.__annotations__]
         known = ["key"] if name == "api_key" else [one for one in known if one not in NOT_SUGGESTED]
-        raise InvalidInput(name, f"is not an option of palaver.open{did_you_mean(name, known)}")
+        raise InvalidInput(name, f"is not an option of palaver.open{_place_of(name) or did_you_mean(name, known)}")
     if "counter" in flat:
         warn_renamed("palaver.open(counter=…)", "token_counter")
         flat = {**flat, "token_counter": flat["counter"]}

@@ -53,6 +53,14 @@ class Opening:
         self._options, self._lifetime = options, Lifetime()
         self._is_used = False
 
+    if not TYPE_CHECKING:  # type checkers know that these names do not exist
+
+        def __getattr__(self, name: str) -> object:
+            problem = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_"):
+                problem += ": open the store with `async with palaver.open(…) as store` or `await palaver.open(…)`"
+            raise AttributeError(problem)
+
     def __await__(self) -> Generator[Any, None, Store]:
         return self._open().__await__()
 

@@ -31,6 +31,10 @@ SYNONYMS = {
     "tokens": ("token_budget",),
     "created_at": ("created",),
     "timestamp": ("created",),
+    "system": ("instructions",),
+    "system_prompt": ("instructions",),
+    "files": ("attachments",),
+    "name": ("actor", "title"),
 }
 OTHER_ROLES = {"human": "user", "ai": "assistant", "bot": "assistant", "model": "assistant", "function": "tool"}
 MAX_CONTENT = 5_000_000  # bytes of content and tool fields together
@@ -209,6 +213,7 @@ def clean_role(value: object) -> Role:
     for role in ROLES:
         if value == role:
             return role
-    same = OTHER_ROLES.get(value.lower()) if isinstance(value, str) else None
+    lower = value.lower() if isinstance(value, str) else ""
+    same = lower if lower in ROLES else OTHER_ROLES.get(lower)
     hint = f" (did you mean {same!r}?)" if same else ""
     raise InvalidInput("role", f"must be one of {', '.join(ROLES)}{hint}")

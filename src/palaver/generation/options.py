@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict
 
 from palaver.context.options import ContextOptions, SharedContextOptions, parse_options
-from palaver.core.validation import clean_actor
+from palaver.core.validation import clean_actor, did_you_mean
 from palaver.errors import InvalidInput
 from palaver.generation.answer_place import AnswerPlace
 from palaver.generation.provider_thread import Continuity, clean_continuity
@@ -85,6 +84,11 @@ class GenerateOptions(SharedContextOptions, total=False):
     clear_tool_uses: ToolClearing | None
 
 
+# Common parameters of providers. A name of ours that is spelt similarly would be a wrong suggestion.
+MODEL_PARAMETERS = frozenset({
+    "temperature", "top_p", "top_k", "seed", "stop", "max_tokens", "max_completion_tokens", "max_output_tokens",
+    "presence_penalty", "frequency_penalty", "response_format", "reasoning_effort", "verbosity", "thinking",
+})  # fmt: skip
 RENAMED = {"tell_all": "all_events", "marks": "answer_metadata", "thoughts": "reasoning"}
 
 
@@ -150,9 +154,10 @@ def parse_generate_options(message: Any, keywords: Mapping[str, Any]) -> Generat
 
 
 def _describe_unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, {*OWN_OPTIONS, *CONTEXT_OPTIONS} - DECIDED, 1)
-    hint = f"did you mean {near[0]!r}? Model" if near else "model"
-    return f"unknown option {name!r}; {hint} parameters go in settings={{{name!r}: …}}"
+    if name in MODEL_PARAMETERS:
+        return f"unknown option {name!r}; model parameters go in settings={{{name!r}: …}}"
+    hint = did_you_mean(name, sorted({*OWN_OPTIONS, *CONTEXT_OPTIONS} - DECIDED))
+    return f"unknown option {name!r}{hint}; model parameters go in settings={{{name!r}: …}}"
 
 
 def _tool_choice_of(may_call: bool, must_call: bool | str) -> ToolChoice:
