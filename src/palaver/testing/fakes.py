@@ -93,6 +93,9 @@ class ScriptedModel:
 
     A step is a text (streamed word by word), a list of pieces (streamed as they are, a ToolCall among them is called),
     or an exception (raised).
+
+    Background work takes steps as well, for titles, summaries and facts. Open the store with `model_calls_per_day=0`
+    to prevent that.
     """
 
     adapter = "scripted"
