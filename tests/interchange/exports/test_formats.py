@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import zipfile
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
@@ -222,6 +224,14 @@ def test_mem0_memories_are_as_they_are_now(exports: dict[str, Path]) -> None:
     assert memories.turns[0].metadata == {"earlier": ["Lives in Bonn"]}
     assert memories.left_out == {"an older version of a memory": 2, "a memory that was deleted": 1}
     assert [turn.content for turn in messages.turns] == ["I moved to Berlin"]
+
+
+def test_a_memory_that_mem0_deleted_without_a_time_stays_deleted(exports: dict[str, Path]) -> None:
+    with closing(sqlite3.connect(exports["mem0"])) as database:
+        database.execute("UPDATE history SET created_at = NULL, updated_at = NULL WHERE event = 'DELETE'")
+        database.commit()
+    memories = next(read(exports["mem0"]))
+    assert [turn.content for turn in memories.turns] == ["Lives in Berlin"]
 
 
 # ---- odd and hostile files

@@ -148,7 +148,8 @@ class Mem0:
         result = ExportedConversation(id="memories", title="Memories of mem0")
         versions: dict[str, list[sqlite3.Row]] = {}
         with closing(connect(path)) as database:
-            for row in database.execute("SELECT * FROM history ORDER BY created_at, rowid"):
+            # As mem0 wrote them: all versions of a memory have the time of the first, and a deletion may have none.
+            for row in database.execute("SELECT * FROM history ORDER BY rowid"):
                 advance(1)
                 result.records += 1
                 versions.setdefault(str(row["memory_id"]), []).append(row)
