@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -223,3 +225,19 @@ def test_what_a_readable_export_needs(ok, cli, filled, args, hint):
     result = cli("export", *args)
     assert result.exit_code == 1
     assert hint in result.output
+
+
+@pytest.mark.parametrize("options", [(), ("--owner", "ada")])
+def test_an_sqlite_file_of_an_unknown_program_is_refused_by_name(cli, options):
+    with closing(sqlite3.connect("other.sqlite")) as database:
+        database.execute("CREATE TABLE message_store (id INTEGER PRIMARY KEY, session_id TEXT, message TEXT)")
+    result = cli("import", "other.sqlite", *options)
+    assert result.exit_code != 0
+    assert "FILE: has none of these formats: chatgpt" in result.stderr
+
+
+def test_an_owner_needs_an_export_of_another_product(cli):
+    Path("messages.jsonl").write_text(jsonl(MESSAGES))
+    assert "FILE is not recognised as one" in cli("import", "messages.jsonl", "--owner", "ada").stderr
+    into = cli("import", "messages.jsonl", "--owner", "ada", "--into", "notes")
+    assert "--owner: cannot be combined with --into" in into.stderr

@@ -31,6 +31,7 @@ PANEL = "Export and backup"
 BATCH = 1_000
 TURN_LINE = '{"kind":"turn"'
 BOM = b"\xef\xbb\xbf"
+SQLITE = b"SQLite format 3\0"  # how such a file begins
 
 Advance = Callable[[int], None]
 
@@ -257,10 +258,10 @@ async def import_(
         raise InvalidInput("FILE", "is missing: name a file, or use --from with --table")
     elif into is None and (export := _foreign(file, format)) is not None:
         await _import_export(call, export, owner, restore_forgotten)
-    elif format is not None or owner is not None:
-        raise InvalidInput(
-            "--format" if format else "--owner", "works only with an export of another product, and without --into"
-        )
+    elif into is not None and (format is not None or owner is not None):
+        raise InvalidInput("--format" if format else "--owner", "cannot be combined with --into")
+    elif owner is not None:
+        raise InvalidInput("--owner", "works only with an export of another product, and FILE is not recognised as one")
     else:
         await _import_file(call, file, into)
 
@@ -276,9 +277,14 @@ def _foreign(file: Path, format: str | None) -> Export | None:
             if raw.read(12).removeprefix(BOM).startswith(b'{"kind":'):
                 return None
     export = open_export(file, format)
-    if export is None and not file.is_file():
+    if export is None and (not file.is_file() or _is_sqlite(file)):
         raise InvalidInput("FILE", f"has none of these formats: {', '.join(NAMES)}. Name the format with --format")
     return export
+
+
+def _is_sqlite(file: Path) -> bool:
+    with file.open("rb") as raw:
+        return raw.read(len(SQLITE)) == SQLITE
 
 
 async def _import_export(call: Call, export: Export, owner: str | None, restore_forgotten: bool) -> None:
