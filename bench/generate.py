@@ -1,7 +1,7 @@
 """What `generate_stream` adds to calling the SDK directly: to the first token, and per token.
 
 The provider is a process of its own on this machine that answers at once, so that nothing but the overhead is left. The
-SDK is given the very body that `generate_stream` sends.
+SDK is given exactly the body that `generate_stream` sends.
 """
 
 from __future__ import annotations

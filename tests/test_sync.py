@@ -1,4 +1,4 @@
-"""The blocking face has the same verbs and the same results, and leaves nothing running behind."""
+"""The synchronous API has the same methods and the same results, and leaves nothing running."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_subscription_is_a_plain_iterator_that_can_be_left(store: Any) -> None
     for event in talk.subscribe():
         seen.append(event.kind)
         if len(seen) == 2:
-            talk.append("user", "two")  # the loop goes on with other work
+            talk.append("user", "two")  # the loop continues with other work
         if len(seen) == 3:
             break
     assert seen == ["create", "append", "append"]

@@ -118,7 +118,7 @@ def is_ours(code: CodeType) -> bool:
 
 @cache
 def first_instruction(code: CodeType) -> int:
-    """The offset at which a call begins. A coroutine that is resumed goes on behind it."""
+    """The offset at which a call begins. A coroutine that is resumed continues behind it."""
     return next((one.offset for one in dis.get_instructions(code) if one.opname == "RESUME"), 0)
 
 

@@ -177,7 +177,7 @@ _ERRORS = [name for name, value in vars(errors).items() if isinstance(value, typ
 __all__ = [*_HOME_OF, *_ERRORS]
 
 
-if not TYPE_CHECKING:  # a type checker must not believe that any name is here
+if not TYPE_CHECKING:  # a type checker must not assume that every name exists
 
     def __getattr__(name: str) -> object:
         if name == "sync":

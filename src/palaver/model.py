@@ -811,7 +811,7 @@ def caller_level() -> int:
     return level
 
 
-if not TYPE_CHECKING:  # a type checker must not believe that any name is here
+if not TYPE_CHECKING:  # a type checker must not assume that every name exists
 
     def __getattr__(name: str) -> object:
         if name not in RENAMED:

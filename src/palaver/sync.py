@@ -138,7 +138,7 @@ def _close_at_exit() -> None:
         try:
             asyncio.run_coroutine_threadsafe(store.aclose(), portal.loop).result(EXIT_SECONDS)
             portal.close(EXIT_SECONDS)
-        except Exception as problem:  # the process ends anyway: say so, and go on with the next one
+        except Exception as problem:  # the process ends anyway: say so, and continue with the next one
             _log.warning("a store was not closed at exit (%s)", type(problem).__name__)
         finally:
             _open_stores.pop(portal, None)

@@ -79,7 +79,7 @@ class OpenSpan:
 
 NOBODY = NoSpan()
 Kind = Literal["internal", "client", "server"]
-_is_tracing: ContextVar[bool] = ContextVar("palaver_is_tracing", default=False)  # inside a span of ours
+_is_tracing: ContextVar[bool] = ContextVar("palaver_is_tracing", default=False)  # inside one of our spans
 
 
 def trace_headers() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The benchmark is code too: one tiny round of it, so that it cannot rot. Nothing here looks at a time.
+"""A tiny round of the benchmarks, so that they keep working. Times are not checked.
 
 The cheap suites run with the other tests, all of them with `make bench-smoke`.
 """
@@ -57,7 +57,7 @@ async def test_a_backlog_has_more_turns_than_one_call_appends(tmp_path: Path, mo
 
 @pytest.mark.slow
 async def test_a_short_soak_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Nothing fails, and when the clients are gone so is everything that was there for them."""
+    """Nothing fails, and the server releases everything that it held for the clients."""
     from bench.http import once, palaver_server
     from bench.soak import figure, soak
 

@@ -1,4 +1,4 @@
-"""palaver doctor --repair and palaver reindex: damage of derived data is found and mended."""
+"""palaver doctor --repair and palaver reindex: damage of derived data is found and repaired."""
 
 from __future__ import annotations
 

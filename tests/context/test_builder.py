@@ -1,4 +1,4 @@
-"""`build_context` through the public verb, on real files: the layout, the policies by name, and bad input."""
+"""`build_context` through the public method, on real files: the layout, the policies by name, and bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of the current message in a context, through the public verb, on both engines."""
+"""Files of the current message in a context, through the public method, on both engines."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from palaver.testing import FakeClock
 
 
 class MachineClock(FakeClock):
-    """A machine whose clock can be set, while its seconds go on."""
+    """A machine whose clock can be set, without changing its count of elapsed seconds."""
 
     def __init__(self) -> None:
         super().__init__()

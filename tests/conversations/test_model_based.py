@@ -221,7 +221,7 @@ class Program(RuleBasedStateMachine):
 
     @rule(text=texts, number=picks, again=st.booleans())
     def append_with_a_key(self, text: str, number: int, again: bool) -> None:
-        """A new key, or one that was used before, whatever became of its turn."""
+        """A new key, or one that was used before, even if its turn was forgotten."""
         used = [one for one in self.model.said if one.key is not None]
         if not again or not used:
             self.keys += 1

@@ -1,4 +1,4 @@
-"""Matrix products of ours run in one thread; the program's own setting comes back afterwards."""
+"""Palaver's matrix products run in one thread; the program's own setting is restored afterwards."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def say(text: str) -> None:
 
 async def main(url: str, provider: str, marks: Path) -> None:
     async def work(what: str) -> str:
-        """Works for ever."""
+        """Work for ever."""
         with marks.open("a") as file:
             file.write(what + "\n")
         say("working")
@@ -38,7 +38,7 @@ async def main(url: str, provider: str, marks: Path) -> None:
 
 
 async def watch(talk: palaver.Conversation) -> None:
-    """Says what is on disk of the answer, as others would see it."""
+    """Print how much of the answer is on disk, as another process sees it."""
     async for event in talk.subscribe():
         if event.kind == "chunk" and event.turn is not None:
             say("stored " + (await talk.turn(event.turn)).text)

@@ -1,4 +1,4 @@
-"""`kill -9` while a person is erased: the same call, or a sweep, goes on, and nothing of the person is left."""
+"""`kill -9` while a person is erased: the same call, or a sweep, continues, and nothing of the person is left."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Writer:
                 say("appended", turn, text)
 
     async def stream_by_hand(self) -> None:
-        """The low-level verbs: every chunk is acknowledged by itself."""
+        """Use the low-level methods, where every chunk is acknowledged by itself."""
         while True:
             turn = await self.talk.append_open("assistant")
             say("opened", turn)
@@ -87,7 +87,7 @@ class Writer:
             say("aborted", await self.talk.append_abort(turn), written)
 
     async def stream(self) -> None:
-        """The usual verb. It does not say when it flushes, so the text is known to be flushed when it can be read."""
+        """Use `stream`. It does not say when it flushes, so the text is known to be flushed when it can be read."""
         while True:
             written = ""
             try:

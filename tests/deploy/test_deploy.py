@@ -40,7 +40,7 @@ def unit() -> dict[str, list[str]]:
 
 
 def instructions() -> list[tuple[str, str]]:
-    """Of the Dockerfile, with lines that go on joined."""
+    """Return the instructions of the Dockerfile, with continued lines joined."""
     text = re.sub(r"\\\n", " ", DOCKERFILE.read_text())
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in lines]
@@ -139,7 +139,7 @@ def test_the_settings_of_the_image_are_settings() -> None:
 
 
 def test_the_health_check_of_the_image_tells_a_server_that_is_ready(tmp_path: Path) -> None:
-    """The very command, against a server on another port; and against none."""
+    """The exact command, against a server on another port, and without a server."""
     command = json.loads(one("HEALTHCHECK").partition("CMD ")[2])
     assert command[0] == "python"
 

@@ -1,4 +1,4 @@
-"""Faults that people met: each of these failed before it was mended."""
+"""Faults that people met: each of these tests failed before the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Going on from the provider's own memory: only while it is the same thread, and never at the price of an answer."""
+"""Continuing the provider's own thread: only while it matches, and a failure to continue never costs an answer."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ async def test_a_call_that_is_under_way_is_on_record(opened: Opener, provider: L
 
 @pytest.mark.parametrize("ticks", [1, 2, 3])
 async def test_a_stop_is_not_lost_in_the_record(ticks: int) -> None:
-    """A caller that is cancelled while the record is being written is cancelled; the row is written all the same."""
+    """A caller that is cancelled while the record is being written is cancelled; the row is still written."""
     rows = []
 
     class Engine:

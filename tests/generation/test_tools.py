@@ -308,7 +308,7 @@ async def test_every_failure_of_a_tool_is_a_clear_result() -> None:
         raise ValueError("a\0b")
 
     def sourced() -> ToolOutput:
-        """Gives sources that are none."""
+        """Gives invalid sources."""
         return ToolOutput(content="ok", sources=[{"url": object()}])
 
     more = [impatient, cancelled, leave, empty, unsaid, sourced]

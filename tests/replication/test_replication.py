@@ -138,7 +138,7 @@ async def test_no_acknowledged_turn_is_lost_when_the_primary_is_killed(pair: Pai
 
 
 async def _all(talk: Conversation) -> AsyncIterator[palaver.Turn]:
-    """From the newest back."""
+    """Read all rows, the newest first."""
     before = None
     while page := await talk.history(limit=1_000, before=before):
         for turn in page:

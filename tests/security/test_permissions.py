@@ -382,7 +382,7 @@ async def test_every_verb_for_every_caller(database_url: str, tmp_path: Path, su
 
 
 async def _call_verb(store: Store, verb: str, call: Callable[..., Any], kind: Kind, without: str = "") -> None:
-    """Call a verb as one kind of caller, and compare with the table. `without`: a right that is not checked."""
+    """Call a method as one kind of caller, and compare with the table. `without`: a right that is not checked."""
     from palaver.conversations.internals import conversation_of
 
     talk = await store.conversation("k" if verb == "Store.find" else None, participants=["bob"])

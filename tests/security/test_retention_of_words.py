@@ -94,7 +94,7 @@ async def test_no_run_of_words_of_a_retired_turn_is_in_memory(
 
 
 async def covers_everything(talk: Conversation) -> None:
-    """Contexts and their explanation go on as before."""
+    """Contexts and their explanation work as before."""
     summaries = await talk.summaries()
     assert max(one.through_seq for one in summaries) == (await talk.refresh()).summarized_through
     context = await talk.build_context(2_000)

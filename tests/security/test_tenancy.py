@@ -1,4 +1,4 @@
-"""A scope sees nothing of what is not its own, through any verb: not found, never forbidden, and no counts."""
+"""A scope sees nothing of what is not its own, through any method: not found, never forbidden, and no counts."""
 
 from __future__ import annotations
 
@@ -379,7 +379,7 @@ STORE_CASES: dict[str, Callable[[Store, Victim], Awaitable[None]]] = {
     "subject": reads_no_memory_of_others,
     "erase_user": erases_nobody_elsewhere,
 }
-# Not about anybody's conversation: they take a scope, check a value, or do what was put off for the whole file.
+# Not about anybody's conversation: they take a scope, check a value, or do postponed work for the whole file.
 HOUSEKEEPING = {"aclose", "scoped", "settle", "signed_in"}
 
 

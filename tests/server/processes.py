@@ -127,7 +127,7 @@ def _started(
 
 
 def _is_settled(process: Process) -> bool:
-    """It answers, or it has given up."""
+    """Whether the server responds, or its process has ended."""
     if process.child.poll() is not None:
         return True
     try:

@@ -38,7 +38,7 @@ def server_url(database_url: str) -> str:
 
 @pytest.fixture
 def guarded(settings: Callable[..., ServerSettings]) -> Iterator[Running]:
-    """A server that asks everybody who they are."""
+    """A server that requires authentication."""
     with running(settings(require_auth=True, jwt_secret=SECRET)) as one:
         yield one
 
@@ -267,7 +267,7 @@ def test_keys_of_another_issuer_by_jwks(settings: Callable[..., ServerSettings],
 
 @contextmanager
 def publishing(answers: list[bytes]) -> Iterator[tuple[str, list[str]]]:
-    """A place that says one thing after another, the last of them for ever; its address, and who has asked."""
+    """Serve one reply after another, the last one for ever. Yields the address, and the requests."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -295,7 +295,7 @@ def answered(body: bytes) -> bytes:
 def test_published_keys_that_cannot_be_read_are_nobodys_fault(
     settings: Callable[..., ServerSettings],
 ) -> None:
-    """Any content: not an error of ours, not the caller's, and fetched again."""
+    """Any content: neither a server error nor the caller's error, and it is fetched again."""
     curve = ec.generate_private_key(ec.SECP256R1())
     public = {**json.loads(jwt.algorithms.ECAlgorithm.to_jwk(curve.public_key())), "kid": "one"}
     broken = [b"", b"nonsense\r\n\r\n", b"HTTP/1.0 500 Oh\r\n\r\n", b"HTTP/1.0 302 Go\r\nLocation: http://[\r\n\r\n"]

@@ -66,9 +66,9 @@ def test_a_server_that_is_killed_in_the_middle_of_an_answer(tmp_path: Path, data
 
 
 def test_a_server_that_is_asked_to_end_says_goodbye(tmp_path: Path, database_url: str) -> None:
-    """Live readers are notified, the answer in the making is kept with what came, and the process ends by itself.
+    """Live readers are notified, the text of a running answer is kept, and the process ends by itself.
 
-    A turn that a client writes in pieces is handed over: it goes on where the next server is.
+    A turn that a client writes in pieces continues on the next server.
     """
     never = threading.Event()
     with LoopbackProvider() as provider:

@@ -11,7 +11,7 @@ PART = 4  # `make quick` looks at a quarter of the usual number
 
 
 def load_profiles() -> None:
-    # How long an example takes depends on who else uses the machine, and is not a guarantee of ours.
+    # How long an example takes depends on who else uses the machine, and is not one of our guarantees.
     ours = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile(FEWEST, ours, max_examples=40 // PART)
     settings.register_profile(FEW, ours, max_examples=40)

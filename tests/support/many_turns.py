@@ -87,7 +87,7 @@ ANALYZE sentences; ANALYZE bases;
 
 
 def _rows(size: ManyTurns) -> list[str]:
-    # Conversations go on side by side: turn `k` is the next one of the next conversation.
+    # Conversations grow side by side: turn `k` is the next one of the next conversation.
     each = f"""SELECT k, k + 1 AS tid, 1 + k % {size.conversations} AS cid, k / {size.conversations} AS seq,
       {START} + k * 1000000 AS at, s.content, s.terms
     FROM generate_series(0::bigint, {size.total - 1}) AS k JOIN sentences s ON s.n = k * 7919 % {SENTENCES}"""

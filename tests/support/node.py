@@ -16,7 +16,7 @@ INSTALL_SECONDS = 240
 
 
 class NoNode(Exception):
-    """It is not to be had here; the message says why."""
+    """Node is not available here. The message has the reason."""
 
 
 def node() -> str:

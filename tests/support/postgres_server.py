@@ -1,7 +1,7 @@
 """A real Postgres for tests and benches: the one named by PALAVER_TEST_POSTGRES_URL, or one from a wheel.
 
-The wheel's own programs are run directly. Postgres refuses to run as root, so root starts it as a user who is there
-already and owns nothing; no user is ever created. It listens on the loopback only, asks for a password that nobody else
+The wheel's own programs are run directly. Postgres refuses to run as root, so root starts it as an existing user
+who owns nothing; no user is ever created. It listens on the loopback only, asks for a password that nobody else
 knows, and ends with the run that started it.
 """
 
@@ -65,7 +65,7 @@ ALWAYS = {
 
 
 class NoPostgres(Exception):
-    """There is none to be had here; the message says why."""
+    """It is not available here. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _can_run(folder: Path) -> bool:
 
 
 def somebody() -> dict[str, Any]:
-    """As whom to run: oneself, unless that is root."""
+    """Return the user to run as: the current one, unless that is root."""
     if os.geteuid() != 0:
         return {}
     for name in UNPRIVILEGED:

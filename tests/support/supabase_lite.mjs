@@ -1,4 +1,4 @@
-// Starts @supabase/lite on databases of ours: PostgREST-compatible, not PostgREST. Run by tests/supabase_server.py, which
+// Starts @supabase/lite on the tests' own databases: PostgREST-compatible, not PostgREST. Run by tests/supabase_server.py, which
 // copies it next to the packages that it imports; what it needs to know comes by environment. The first folder of a request's
 // path names the database, and after a ~ the kind of its schema, so that one process serves all tests.
 //

@@ -35,7 +35,7 @@ ROLES = [
         "authenticator LOGIN NOINHERIT PASSWORD 'not a secret'",
     )
 ] + ["GRANT anon, authenticated, service_role TO authenticator"]
-# The server looks a token's user up there, and goes on when there is none.
+# The server looks a token's user up there, and continues if there is none.
 USERS = """
 CREATE SCHEMA auth;
 CREATE TABLE auth.users (id uuid PRIMARY KEY);
@@ -75,7 +75,7 @@ AUTHENTICATOR, AUTHENTICATOR_PASSWORD = "authenticator", "not a secret"
 
 
 class NoSupabase(Exception):
-    """There is none to be had here; the message says why."""
+    """It is not available here. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,16 @@ FOUND = [
     ("the very", "It continues at the very character."),
     ("stands before", "The text stands at the head of the message."),
     ("made again", "The worker makes it again."),
+    ("made again", "The index is damaged and is made again."),
+    ("in the making", "An answer in the making is kept."),
+    ("believe", "Nobody else is believed."),
+    ("of ours", "Unless it is a block of ours."),
+    ("remembered of", "What is remembered of the person."),
+    ("all the same", "It is stored all the same."),
+    ("to be had", "There is none to be had here."),
+    ("for want of", "Left out, for want of a role."),
+    ("an own", "In an own conversation."),
+    ("become of", "Print what became of every message."),
 ]
 HARMLESS = [
     "Whether the turn is stored.",
@@ -59,6 +69,8 @@ HARMLESS = [
     "Besides, it is fast.",
     "The two cannot be told apart, and no reader could tell whether it was one.",
     "Use `tell` or `hear` in code.",
+    "It goes on disk, at the very latest when the store is closed.",
+    "A model's count as a multiple of ours.",
 ]
 
 

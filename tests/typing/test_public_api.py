@@ -1,4 +1,4 @@
-"""The public names keep their parameters and fields, and a program that is checked by mypy uses all verbs."""
+"""The public names keep their parameters and fields, and a program that is checked by mypy uses all methods."""
 
 from __future__ import annotations
 

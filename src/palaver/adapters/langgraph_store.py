@@ -251,7 +251,7 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def _number(value: Any) -> float:
-    """Return a value as a number, as LangGraph's stores compare; one that is none fits no comparison."""
+    """Return a value as a number, as LangGraph's stores compare; one that is not a number fits no comparison."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Logs whose first events are in an archive, and not at hand: what can be proved without them. Pure.
+"""Logs whose first events are in an archive that is not available: what can be proved without them. Pure.
 
 The events that are left form a chain. It begins at a hash that a later event of the same chain names: archiving logs
 it. So nothing of it can be changed or removed; but the places of older turns are not proved, only their text.

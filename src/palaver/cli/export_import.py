@@ -299,7 +299,7 @@ async def _import_export(call: Call, export: Export, owner: str | None, restore_
 
 
 def _tell_import(call: Call, title: str, report: ImportReport) -> None:
-    """Print what became of every message."""
+    """Print what happened to every message."""
     if call.as_json:
         emit(report.to_json())
         return
@@ -420,7 +420,7 @@ async def _restore(call: Call, store: Store, lines: Iterable[str]) -> None:
         count += 1
         try:
             talk = await import_dump(store, dump)
-        except (AlreadyImported, ConversationGone) as problem:  # of this one; the others are wanted all the same
+        except (AlreadyImported, ConversationGone) as problem:  # of this one; the others are still imported
             complain(problem, as_json=call.as_json)
             refused += 1
             continue

@@ -62,7 +62,7 @@ async def hook(
             talk = await store.conversation(f"code/{where}/{event['session_id']}", agent=AGENT, workspace=where)
             found = await recall_for(store, talk, event)
             await capture(talk, event)
-    except Exception as problem:  # an assistant must go on without its memory
+    except Exception as problem:  # an assistant must keep working without its memory
         reason = f": {problem}" if isinstance(problem, PalaverError) else ""  # another one may quote the session
         sys.stderr.write(f"palaver hook: {type(problem).__name__}{reason}\n")
         return
@@ -163,7 +163,7 @@ def _parsed(line: str) -> Mapping[str, Any]:
     try:
         found = json.loads(line)
     except ValueError:
-        return {}  # the last line may still be in the making
+        return {}  # the last line may still be incomplete
     return found if isinstance(found, Mapping) else {}
 
 

@@ -125,7 +125,7 @@ def hash_of(key: str) -> bytes:
 
 
 def tenant_of(key: str) -> str | None:
-    """Return the tenant that a key names; None when it is not a key of ours."""
+    """Return the tenant that a key names; None when it is not a key of Palaver."""
     head, _, rest = key.partition(".")
     tenant, dot, secret = rest.partition(".")
     if head != "plv" or not dot or not secret:

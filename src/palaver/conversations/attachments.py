@@ -94,7 +94,7 @@ class AttachmentReader:
             return FileText(file.id, "", NO_TEXT)
         try:
             return await self._stored_text(file) or await self._extract(file)
-        except PalaverError as problem:  # the message is answered without a file that was deleted or is out of reach
+        except PalaverError as problem:  # the message is answered without a file that was deleted or cannot be reached
             log.warning("attachment %s could not be read: %s", file.id, type(problem).__name__)
             return FileText(file.id, "", COULD_NOT_READ)
 

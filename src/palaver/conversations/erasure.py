@@ -6,7 +6,7 @@
 | their turns in conversations of others               | forgotten, with all that was derived from them              |
 | turns of others that carry a file which they stored  | forgotten: a turn cannot be kept without its file           |
 | notes that they wrote or said                        | deleted                                                     |
-| what is remembered of them, across conversations     | deleted with its log                                        |
+| what is remembered about them, across conversations  | deleted with its log                                        |
 | what they wrote in the memory of another subject     | deleted                                                     |
 | their place among the participants                   | removed                                                     |
 | their name in titles and metadata of conversations   | replaced by `[erased]`, where it is a word of its own       |
@@ -23,7 +23,7 @@ names that the application chose.
 
 The order: note in the database that the erasure is under way, with the name; erase one conversation after the other,
 each step a transaction of its own, until a pass finds nothing; then replace the name by a digest. A crash in between
-loses nothing: a sweep, or the same call, goes on. The digest stays, so that nothing comes back with an old backup or
+loses nothing: a sweep, or the same call, continues. The digest stays, so that nothing comes back with an old backup or
 export: see `apply_erasures` and `Store.restore`.
 """
 
@@ -61,7 +61,7 @@ from palaver.ports.subjects import MEMORY_KEYS
 
 PAGE = 100  # conversations that are searched for names in one call
 EVER = 2**62  # later than every row
-MAX_PASSES = 4  # a person who goes on writing is erased up to the last pass
+MAX_PASSES = 4  # a person who keeps writing is erased up to the last pass
 ERASED_WORD = "[erased]"
 
 
@@ -104,7 +104,7 @@ class Eraser:
     # ---- one erasure
 
     async def _begin(self, user: str) -> Erasure:
-        """Note that the erasure is under way; one that was interrupted goes on."""
+        """Note that the erasure is under way; one that was interrupted is continued."""
         engine = self.components.engine
         known = await engine.erasures(self.scope)
         for erasure in known:
@@ -124,7 +124,7 @@ class Eraser:
         """Erase everything, or, when an old backup or export is put back, what is older than the erasure."""
         name = _name(erasure)
         scope = self._acting(name.user)
-        await self._erase_elsewhere(scope, name)  # first: with a key, the person could go on writing
+        await self._erase_elsewhere(scope, name)  # first: with a key, the person could keep writing
         since = self._now()
         for _ in range(MAX_PASSES):
             since = self._now()

@@ -15,7 +15,7 @@ class Lifetime:
     manager: AbstractAsyncContextManager[object] | None = None
 
     async def close(self) -> None:
-        """Close the database. If the caller is cancelled, the database is closed all the same."""
+        """Close the database. If the caller is cancelled, the database is still closed."""
         manager, self.manager = self.manager, None
         if manager is not None:
             await run_uncancelled(_leave(manager))

@@ -40,7 +40,7 @@ MAX_EXTRACT = 200_000  # tokens of turns that one extraction of facts reads
 
 @dataclass(frozen=True, slots=True)
 class ConversationMemory:
-    """Reads and changes what is remembered of one conversation."""
+    """Reads and changes the memory of one conversation."""
 
     handle: Handle
     worker: Worker

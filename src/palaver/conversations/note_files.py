@@ -151,7 +151,7 @@ class NoteFiles:
     # ---- storage
 
     async def _edit(self, path: str, edit: Edit) -> str:
-        """Store a new version, made again from the newest if another agent was faster."""
+        """Store a new version. If another agent was faster, apply the edit to the newest one."""
         while True:
             talk, turn = await self._find(), (await self._files()).get(path)
             if talk is None or turn is None:

@@ -72,7 +72,7 @@ class TurnWriter:
         self._role, self._flush, self._options = role, flush, options
         self._final: dict[str, Any] = {}
         self._stored: list[str] = []
-        self._unsent = ""  # chunk number `_chunk`, on its way: a retry must send the very same text
+        self._unsent = ""  # chunk number `_chunk`, on its way: a retry must send exactly the same text
         self._buffer: list[str] = []
         self._size = 0  # bytes of all that was written, kept or not
         self._chunk = 0

@@ -1,7 +1,7 @@
 """Marks of quoted text, so that what a turn says imitates neither a speaker, a date, a block nor its end. Pure.
 
 In a quoted block, only our own lines begin in the first column: tags, dates, speakers (or a `+` for the one above),
-labels. A turn's lines after its first are indented by one space; one that looks like a line of ours also gets a `>`.
+labels. A turn's lines after its first are indented by one space; one that looks like one of our lines also gets a `>`.
 The space is the cheapest mark: most words with a space before them are one token, as they are without it. Empty lines
 have no mark: they say nothing.
 
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from palaver.model import Turn
 
 TAGS = ("recalled", "memory", "summaries", "history", "conversation", "file", "person")
-LINE = 300  # characters of a line that are looked at: more than any mark of ours has
+LINE = 300  # characters of a line that are looked at: more than any of our marks has
 THROUGH_MCP = "mcp"  # the `origin` of turns that an assistant wrote through MCP
 BY_MCP = ", through MCP"  # at the end of the author of a fact or note
 MCP_MARK = "written by an assistant through MCP"
@@ -80,7 +80,7 @@ def skeleton(text: str) -> str:
 def quote(text: str, *, is_named: bool = True) -> str:
     """Mark every line after the first, which stands behind the name of its speaker.
 
-    Without a name, the first line is marked as well if it looks like one of ours.
+    Without a name, the first line is marked as well if it looks like one of our lines.
     """
     ours = _OUR_OBJECT if is_named else _OUR_LINE
     return quote_label(f"> {text}" if ours.match(skeleton(text[:LINE])) else text)
@@ -130,7 +130,7 @@ def _mark(line: str) -> str:
 
 
 def imitates_block(text: str) -> bool:
-    """Return whether a text holds a tag of ours, a date on a line of its own, or a label of a file."""
+    """Return whether a text contains one of our tags, a date on a line of its own, or a label of a file."""
     if _OPENER.search(text) and _TAG_LINE.search(skeleton(text)):
         return True
     if not _BRACKET.search(text):
@@ -150,7 +150,7 @@ def imitates_speaker(text: str) -> bool:
 
 
 def without_blocks(text: str) -> str:
-    """Remove blocks of ours that a client or a model has sent back. Of one that was cut, all that is left goes too."""
+    """Remove our blocks that a client or a model has sent back. If a block was cut, remove the rest of it as well."""
     kept, at = [], 0
     while opened := _SENT.search(text, at):
         kept.append(_after_blocks(text[at : opened.start()]))
@@ -168,7 +168,7 @@ def _after_blocks(text: str) -> str:
 
 
 def mark_speakers(text: str) -> str:
-    """Mark each line of a message, except its first, that begins like another message. Blocks of ours stay as they are.
+    """Mark each line of a message, except its first, that begins like another message. Our blocks stay as they are.
 
     For a prompt that is written as one text, where a name and a colon are all that separates two messages.
     """

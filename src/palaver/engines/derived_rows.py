@@ -67,7 +67,7 @@ def read_memory(text: str | None, *, is_there: bool = True) -> tuple[str | None,
 def notes_of_people(data: bytes) -> WorkingMemory:
     """Return the notes in a damaged working memory that people wrote and that can still be read.
 
-    The others are made again from the turns: the result has read none of them.
+    The others are rebuilt from the turns: the result has read none of them.
     """
     try:
         found = from_json(data.decode(errors="replace"))

@@ -113,7 +113,7 @@ class FolderBlobs:
 
 
 def _create(file: Path) -> int:
-    """Open a new file for writing. Its folder may be deleted between making it and this: then make it again."""
+    """Open a new file for writing. Its folder may be deleted after it was created: then create it once more."""
     for _ in range(MAX_ATTEMPTS):
         with suppress(FileNotFoundError, FileExistsError):  # mkdir raises the second for a folder that is gone again
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -43,7 +43,7 @@ class Prompt:
     messages: tuple[Message, ...]
     counted: int
     budget: int
-    ratio: float = 1.0  # tokens that the provider counts for one of ours
+    ratio: float = 1.0  # the provider's token count divided by ours
     quotes: tuple[Quote, ...] = ()
     cleared: Cleared = NOTHING
     previous: str | None = None
@@ -59,7 +59,7 @@ class PromptBudget(NamedTuple):
 
 
 async def build_prompt(plan: AnswerPlan, progress: Progress, history: ClientHistory, ratio: float) -> Prompt:
-    """Build the next prompt of an answer. `ratio` is how many tokens the provider counts for one of ours."""
+    """Build the next prompt of an answer. `ratio` is the provider's token count divided by ours."""
     at = plan.services.clock.now()
     history = _trim_history(plan, history)
     budget = _plan_budget(plan, history, ratio)

@@ -97,7 +97,7 @@ async def _store_outcomes(
 async def _make_result(plan: AnswerPlan, outcome: CallOutcome) -> tuple[ToolResult, list[Attachment]]:
     """Return the result for the model. If it is too long, shorten it and attach the whole of it as a file.
 
-    Where no location for files is set, the answer goes on with the shortened result.
+    Where no location for files is set, the answer continues with the shortened result.
     """
     text, limit = text_of(outcome.content), plan.settings.tool_characters
     if len(text) <= limit:

@@ -276,7 +276,7 @@ class Toolbox:
             if task is not None and task.cancelling():  # the answer is being stopped, not a task inside the tool
                 raise
             return _make_failure(call, problem)
-        except (Exception, SystemExit) as problem:  # any error of a tool goes to the model, and the answer goes on
+        except (Exception, SystemExit) as problem:  # any error of a tool is sent to the model, and the answer continues
             return _make_failure(call, problem)
 
 

@@ -179,7 +179,7 @@ class Budgets:
         change = real.minus(reserved)
         if change.is_zero:
             return
-        # A database that is out of reach or closed leaves the whole reservation counted.
+        # A database that cannot be reached or is closed leaves the whole reservation counted.
         with suppress(EngineError, StoreClosed):
             await self.engine.spend(tenant, [Charge(one.account, change) for one in charges])
 

@@ -19,7 +19,7 @@ from palaver.ports.models import ChatModel, Counter, JsonObject, ModelRequest, T
 MAX_TITLE = 80  # characters
 TITLE_KEYWORDS = 5
 TITLE_INPUT = 2_000  # characters of each turn that a title is made from
-MAX_RESPONSE = 200_000  # characters: a model that goes on is stopped
+MAX_RESPONSE = 200_000  # characters: a model that writes more is stopped
 MAX_OVERRUN = 1.5  # times its budget that a summary may cost before it is shortened
 
 SUMMARIZE = (

@@ -33,7 +33,7 @@ C = TypeVar("C", bound=SdkClient)
 class ClientPool(Generic[C]):
     """One SDK client per event loop, because connections belong to the loop that opened them.
 
-    `connect` holds the API key, out of reach of a repr or a dump of the attributes.
+    `connect` holds the API key, so that neither a repr nor a dump of the attributes shows it.
     """
 
     def __init__(self, connect: Callable[[], C]) -> None:

@@ -21,7 +21,7 @@ class TokenRatios:
     _known: dict[tuple[str, str], CounterBound | None] = field(default_factory=dict)
 
     async def ratio(self, scope: Scope, model: str) -> float:
-        """Return how many tokens the provider counts for one of ours, at least 1."""
+        """Return the provider's token count divided by ours, at least 1."""
         key = (scope.tenant, model)
         if key not in self._known:
             self._known[key] = await self.engine.counter_bound(scope, model)

@@ -1,4 +1,4 @@
-"""Damage of derived data: what memory and the text index hold can be made again from the turns."""
+"""Damage of derived data: memory and the text index can be rebuilt from the turns."""
 
 from __future__ import annotations
 

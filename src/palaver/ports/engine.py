@@ -284,7 +284,7 @@ class LogStore(Protocol):
     async def archive_log(self, scope: Scope, tip: Tip, requests_before: int) -> ArchivedRows:
         """Delete the events of a log through `tip`, and its requests before a time in microseconds.
 
-        The caller has stored them elsewhere. An event with the hash of `tip` is logged, from which `verify` goes on.
+        The caller has stored them elsewhere. An event with the hash of `tip` is logged, from which `verify` continues.
         """
         ...
 

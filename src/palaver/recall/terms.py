@@ -19,7 +19,7 @@ from palaver.recall import languages
 from palaver.recall.languages import Language, recognise, recognise_words
 
 # The version of the rules that made an index; another version of the stemmer makes other terms. Terms of other
-# languages come in addition to those of English, so that an index without them is completed, not made again.
+# languages come in addition to those of English, so that an index without them is completed, not rebuilt.
 ANALYZER = f"2/{Stemmer.version()}"
 PASSAGE_WORDS = 90
 # Longer words are cut: nobody searches for them, and a megabyte without a space must not become one term.
@@ -306,7 +306,7 @@ def _split_long(piece: str) -> list[str]:
 
 def _starts_of_units(text: str) -> Iterator[int]:
     """Yield where each unit starts that is not a stop word, by short matches."""
-    is_cut = False  # the last word goes on in the next part, if that has nothing before it
+    is_cut = False  # the last word continues in the next part, if that has nothing before it
     for part in _UNIT_PART.finditer(text):
         between_strides()
         unit = part[1]

@@ -29,7 +29,7 @@ log = logging.getLogger("palaver.server")
 PROVIDER_HOSTS = ("api.openai.com", "api.anthropic.com")
 MOST = 100  # models
 TEST_SECONDS = 30.0
-NO_KEY = "none"  # for servers that take requests without a key: the SDKs want one all the same
+NO_KEY = "none"  # for servers that need no key: the SDKs require one
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,99}")
 Spec = dict[str, str]
 

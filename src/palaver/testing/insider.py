@@ -465,7 +465,7 @@ async def _probe(
             for known in (shared, own):
                 await read_everything(reader, known["conversation"])  # as long as nobody has attacked
             await one.begin(reader)
-            for place, known in (("a shared conversation", shared), ("an own conversation", own)):
+            for place, known in (("a shared conversation", shared), ("its own conversation", own)):
                 for insider in here:
                     await _call_all(one, insider, functions, known.seen_by(insider.user), place)
             for insider in here:

@@ -90,7 +90,7 @@ class SuiteReport:
 
     def describe_breaches(self) -> str:
         """Return the number of breaches, and the callers that were left out."""
-        left = f" (left out, for want of a role: {', '.join(self.left_out)})" if self.left_out else ""
+        left = f" (left out, because a role is missing: {', '.join(self.left_out)})" if self.left_out else ""
         return f"{len(self.breaches)} breaches{left}"
 
 
@@ -128,7 +128,7 @@ class Stranger:
         return {**self.settings, "cid": known["cid"]} if self.settings else {}
 
     def said(self, known: Known) -> dict[str, str]:
-        """The settings that plain SQL finds. The application says there who it is; nobody else is believed."""
+        """The settings that plain SQL finds. The application says there who it is; nobody else is trusted."""
         return {**self.who, "cid": ""} if self.role == "palaver_app" else self.left(known)
 
 

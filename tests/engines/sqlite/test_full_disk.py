@@ -1,4 +1,4 @@
-"""A full disk: reading goes on without updating the index, and every error names the cause."""
+"""A full disk: reading continues without updating the index, and every error names the cause."""
 
 from __future__ import annotations
 

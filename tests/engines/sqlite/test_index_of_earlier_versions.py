@@ -59,7 +59,7 @@ async def test_an_index_of_english_is_completed_and_keeps_its_numbers(tmp_path: 
         while await sqlite(store).writer.submit_chores():
             pass
         assert await _count(store, "spat") == 1
-        assert await engine_of(store).embedding_backlog(HashEmbedder().name) == 0  # no vector is made again
+        assert await engine_of(store).embedding_backlog(HashEmbedder().name) == 0  # no vector is rebuilt
         for turn in turns[:2]:
             await talk.forget(turn)
         assert await _count(store, "rechnung") == await _count(store, "spat") == 0

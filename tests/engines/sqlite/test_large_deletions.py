@@ -37,7 +37,7 @@ def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def fill(store: Store, words: list[str], others: int = 3) -> Conversation:
-    """A conversation that says these words, in the midst of others that do not."""
+    """Make a conversation that contains these words, among others that do not."""
     rng = random.Random(5)
     talks = [await store.conversation(f"other/{n}") for n in range(others)]
     big = await store.conversation("big", metadata={"kept": True})

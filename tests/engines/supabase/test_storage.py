@@ -140,7 +140,7 @@ async def test_forgetting_a_conversation_removes_the_files_of_all_users(supabase
 
 
 async def test_a_strangers_file_cannot_be_claimed_to_have_it_deleted(supabase_database: str) -> None:
-    """Attaching another user's file to an own conversation would allow to read it, and to delete it by forgetting."""
+    """A user who could attach another user's file could read it, and delete it by forgetting."""
     talk, own = await talk_of(supabase_database, ADA, BOB), await talk_of(supabase_database, EVE)
     path = f"{ADA}/{talk}/1.txt"
     for user, where, whose in ((EVE, own, EVE), (EVE, own, ADA), (BOB, talk, BOB), (BOB, talk, ADA)):

@@ -1,4 +1,4 @@
-"""Derived data that was lost or damaged: reading goes on and says so, and the repair makes it again from the turns."""
+"""Derived data that was lost or damaged: reading continues and says so, and the repair rebuilds it from the turns."""
 
 from __future__ import annotations
 

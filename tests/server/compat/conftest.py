@@ -81,7 +81,7 @@ def claude_of(server: Running, key: str | None = None, **options: Any) -> anthro
 
 
 def turns_of(server: Running, conversation: str, **which: Any) -> list[Turn]:
-    """The stored thread, past every face."""
+    """Return the stored thread, without any protocol."""
 
     async def read() -> list[Turn]:
         store = server.app.state.services.store

@@ -68,7 +68,7 @@ def test_a_client_that_hangs_up_comes_back_to_all_of_it(
 
 @pytest.fixture
 def switch() -> Iterator[tuple[str, threading.Event]]:
-    """An address; a request to it lets the model go on."""
+    """Yield an address. A request to it lets the model continue."""
     called = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):

@@ -137,7 +137,7 @@ def test_a_result_alone_is_enough_and_tools_of_the_server_run_there(settings: An
 def test_thoughts_go_back_to_where_they_came_from(
     server: Running, claude: anthropic.Anthropic, provider: LoopbackProvider, name: str | None
 ) -> None:
-    """With their signatures: the provider does not go on without. They are not stored."""
+    """With their signatures: the provider requires them. They are not stored."""
     provider.script(Say("Hm.", calls=[("weather", {})], thinking="Rome, perhaps."), Say("Sunny."))
     first = said(claude, True, **asked("Rain?", name=name, tools=[WEATHER]))
     assert [block.type for block in first.content] == ["thinking", "text", "tool_use"]

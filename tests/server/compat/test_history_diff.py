@@ -46,7 +46,7 @@ class Client:
     calls: int = 0
 
     def step(self, data: st.DataObject) -> list[ClientMessage]:
-        """Return its next request. A thread that ends with calls goes on with their results."""
+        """Return its next request. A thread that ends with calls continues with their results."""
         move = data.draw(st.sampled_from(["grow", "grow", "grow", "edit", "cut", "again", "window"]))
         last = self.said[-1] if self.said else None
         if last is not None and last.calls:

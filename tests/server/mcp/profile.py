@@ -148,7 +148,7 @@ def _answered(params: Any, *names: str) -> bool:
 
 
 def _field(params: Any, request: str, field: str) -> Any:
-    """The values that a person entered. Answers that are none are refused."""
+    """The values that a person entered. Invalid answers are refused."""
     answer = params.input_responses[request]
     content = getattr(answer, "content", None)
     if not isinstance(content, dict) or field not in content:

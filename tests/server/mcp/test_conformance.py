@@ -1,6 +1,6 @@
 """The protocol's own conformance suite, and the Inspector, against our server.
 
-Where their packages cannot be had, these tests are skipped and say so.
+If their packages are not available, these tests are skipped and say so.
 """
 
 from __future__ import annotations

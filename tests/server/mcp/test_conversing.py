@@ -93,7 +93,7 @@ def post(url: str, method: str, params: dict[str, object], **headers: str) -> ht
 
 
 async def test_a_server_that_was_killed_is_found_again(database_url: str, tmp_path: Path) -> None:
-    """Acknowledged turns are stored. A current client goes on calling; an older one gets the error that its session is
+    """Acknowledged turns are stored. A current client keeps calling; an older one gets the error that its session is
     over, and starts a new one."""
     with serving(database_url, tmp_path) as process:
         async with over_http(process.url) as today:

@@ -1,4 +1,4 @@
-"""Conversations as resources, and prompts to go on with them."""
+"""Conversations as resources, and prompts to continue them."""
 
 from __future__ import annotations
 

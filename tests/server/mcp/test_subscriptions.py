@@ -46,7 +46,7 @@ def server(database_url: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def said(server: Running, key: str, talk: str, text: str) -> None:
-    """Said over HTTP: another face, the same log."""
+    """Store a turn over HTTP, into the same log."""
 
     def post() -> None:
         with server.client(key) as client:

@@ -239,7 +239,7 @@ def test_a_server_that_nobody_speaks_mcp_to_does_not_load_it() -> None:
     assert done.returncode == 0, done.stderr
 
 
-# ---- a fault of ours -----------------------------------------------------------------------------------------------
+# ---- a fault of the server -------------------------------------------------------------------------------------------
 
 
 async def test_a_fault_says_nothing_of_what_it_held(

@@ -61,7 +61,7 @@ def named(name: str, labels: dict[str, str]) -> str:
 
 
 def test_it_is_there_and_ready_for_anybody_who_asks(settings: Callable[..., ServerSettings]) -> None:
-    """Also by an address that is none of its names, as the machines ask that look after it."""
+    """Even under an address that is not one of its names, as health checks use."""
     with running(settings(require_auth=True, jwt_secret=SECRET)) as server, server.client() as client:
         for path in ("/healthz", "/readyz"):
             assert client.get(path, headers={"Host": "10.0.0.7:8484"}).status_code == 200

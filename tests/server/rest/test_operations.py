@@ -1,4 +1,4 @@
-"""Every verb has a face, or a reason why not."""
+"""Every method is available over HTTP, or has a reason why not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs over HTTP: what goes in comes out, and what is refused says why."""
+"""The methods over HTTP: stored data comes back unchanged, and a refusal has a reason."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def provider() -> Iterator[LoopbackProvider]:
 
 @pytest.fixture
 def guarded(settings: Callable[..., ServerSettings], provider: LoopbackProvider) -> Iterator[Running]:
-    """A server that asks everybody who they are, and has a model."""
+    """A server that requires authentication, and has a model."""
     secret = "a-secret-of-at-least-thirty-two-bytes"
     models: Any = {"model": "chat", "models": provider.models(), "generate": {"titles": False}}
     with running(settings(require_auth=True, jwt_secret=secret, **models)) as one:

@@ -19,7 +19,7 @@ export function formula(text: string, isDisplayed: boolean): Element {
   return tree.toNode();
 }
 
-/** A formula as MathML, for a page without scripts and styles of ours. Null if it cannot be read. */
+/** A formula as MathML, for a page without our scripts and styles. Null if it cannot be read. */
 export function mathml(text: string, isDisplayed: boolean): string | null {
   try {
     return katex.renderToString(text, { ...OPTIONS, displayMode: isDisplayed, output: "mathml" });

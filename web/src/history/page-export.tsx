@@ -65,7 +65,7 @@ const COMPONENTS: Components = {
   pre: ({ children }) => <pre dir="ltr">{children}</pre>,
 };
 
-/** Code, or a formula as MathML, which browsers draw without fonts or styles of ours. */
+/** Code, or a formula as MathML, which browsers draw without our fonts or styles. */
 function Code({ className, children }: ComponentProps<"code">) {
   const text = String(children ?? "");
   const isDisplayed = className?.includes("math-display") ?? false;

@@ -185,7 +185,7 @@ async function deleteNow(id: string): Promise<void> {
 /** Delete an empty conversation, without a message about it. */
 export function discard(id: string): void {
   conversations.patch({ items: conversations.get().items.filter((one) => one.id !== id) });
-  api.deleteConversation(id).catch(() => undefined); // it stays out of the list all the same
+  api.deleteConversation(id).catch(() => undefined); // it stays out of the list in any case
 }
 
 /** Send pending deletions now, because the page is closing and they can no longer be undone. */

@@ -386,7 +386,7 @@ const withQuestion = (thread: Thread, turn: Turn) =>
 
 function fail(problem: unknown, isStarted: boolean, putBack?: () => void): void {
   const { outgoing, id } = current.get();
-  if (isStarted && !(problem instanceof Problem)) return; // connection lost; the live feed goes on
+  if (isStarted && !(problem instanceof Problem)) return; // connection lost; the live feed continues
   if (putBack) showError(`No new answer. ${adviceOf(problem)}`);
   else if (outgoing) current.patch({ outgoing: { ...outgoing, failed: adviceOf(problem) } });
   else current.patch({ failure: adviceOf(problem), thinking: "" });

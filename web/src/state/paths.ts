@@ -6,7 +6,7 @@ export type PageName = (typeof PAGES)[number];
 export interface Route {
   conversation: string | null;
   turn: string | null;
-  /** A page of the app instead of a chat; "unknown" for an address that is none of them. */
+  /** A page of the app instead of a chat; "unknown" for any other address. */
   page: PageName | "unknown" | null;
   /** The part of a page. */
   section: string | null;

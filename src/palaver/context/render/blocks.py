@@ -127,7 +127,7 @@ def _dated_lines(quotations: Sequence[Quotation]) -> list[str]:
 def _quote_below(one: Quotation, above: Turn | None) -> str:
     """Return the lines of a quotation, without the name of its speaker if that is the one above.
 
-    Two conversations may each have their own "user". Text that begins like a line of ours stands behind a name.
+    Two conversations may each have their own "user". Text that begins like one of our lines gets a name.
     """
     turn = one.turn
     if above is not None and (turn.conversation, speaker_of(turn)) == (above.conversation, speaker_of(above)):

@@ -110,7 +110,7 @@ def _may_imitate_speaker(text: str) -> bool:
 
 
 def _imitates(turn: Turn, text: str) -> bool:
-    """Return whether the text of a turn could be read as a block of ours, or as a message of another role."""
+    """Return whether the text of a turn could be read as one of Palaver's blocks, or as a message of another role."""
     if turn.role == "system":  # the application's own words
         return False
     return imitates_block(text) or (turn.role != "assistant" and imitates_role(text))

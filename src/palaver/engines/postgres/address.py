@@ -70,7 +70,7 @@ def _check_known(name: str) -> None:
 
 
 def _own_value(name: str, text: str) -> object:
-    """Read a parameter of ours, which is text in a URL."""
+    """Read one of our own parameters, which is text in a URL."""
     if name == "pgbouncer":
         if text not in ("true", "false"):
             raise InvalidInput("url", "pgbouncer must be true or false")

@@ -192,7 +192,7 @@ async def migrate(connection: Connection, patience: LockPatience = PATIENCE) -> 
 
 
 async def _with_short_locks(connection: Connection, patience: LockPatience) -> None:
-    """Change the tables. When a lock cannot be had soon, let those who wait behind it go first, and retry.
+    """Change the tables. If a lock cannot be obtained soon, let the waiting transactions go first, and retry.
 
     The wait is shorter than Postgres' `deadlock_timeout`, so that a deadlock ends here and not in a request.
     """

@@ -37,7 +37,7 @@ class BadRows:
     problems: dict[str, Problem] = field(default_factory=dict)
 
     def add(self, key: str, problem: Problem) -> None:
-        """Add a row. A request cannot be made again: `verify` names it."""
+        """Add a row. A request cannot be rebuilt: `verify` names it."""
         if kind_of(key) in TABLES:
             self.problems.setdefault(key, problem)
 

@@ -40,7 +40,7 @@ def pages(
 ) -> Iterator[list[Record]]:
     """Read the rows of a conversation in the order that `Verifier` needs.
 
-    With `derived`, also those that an export does not have: they can be made again from the others.
+    With `derived`, also those that an export does not have, because they can be rebuilt from the others.
     """
     cid = require_cid(tx, scope, conversation)
     sources: list[tuple[RecordKind, str]] = [

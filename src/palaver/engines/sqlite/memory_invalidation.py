@@ -30,7 +30,7 @@ def invalidate_turn(conv: OpenConversation, turn: TurnRow) -> None:
 
 
 def unlearn(tx: Tx, sources: str, **values: SqlValue) -> None:
-    """Delete sources of what is remembered of subjects, and the items that no turn says any more.
+    """Delete sources of items in the memory of subjects, and the items that no turn supports any more.
 
     Their logs are left as they are: they hold no words, and say nothing of rows that may vanish.
     """

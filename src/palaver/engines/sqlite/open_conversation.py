@@ -67,7 +67,7 @@ class OpenConversation:
     def tick(self) -> int:
         """Return the next time of this conversation, which is later than every earlier one even if the clock is not.
 
-        If it is far ahead of the clock, an earlier clock was wrong: then time goes on from now.
+        If it is far ahead of the clock, an earlier clock was wrong: then time continues from now.
         """
         ahead = self.updated - self.tx.now
         self.updated = self.tx.now if ahead < 0 or ahead > CLOCK_WAS_WRONG else self.updated + 1

@@ -140,7 +140,7 @@ def repaired(tx: Tx, cid: int, before: dict[str, Row | None]) -> set[str]:
 def _is_repaired(tx: Tx, cid: int, key: str, before: dict[str, Row | None]) -> bool:
     try:
         values = values_of(tx, cid, key)
-    except RowUnreadable:  # a request, which cannot be made again
+    except RowUnreadable:  # a request, which cannot be rebuilt
         return False
     return values is None or key not in before or before[key] != values
 

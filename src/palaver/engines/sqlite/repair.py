@@ -105,7 +105,7 @@ def _find_missing(tx: Tx, cid: int) -> list[Damage]:
 def _find_bad(tx: Tx, cid: int, changed: Sequence[str]) -> list[Damage]:
     """Find rows that cannot be read, and those that the log contradicts.
 
-    Requests are left to `verify`: they cannot be made again.
+    Requests are left to `verify`: they cannot be rebuilt.
     """
     files = [key for key in changed if kind_of(key) == "file"]
     bad: dict[str, list[Problem]] = {

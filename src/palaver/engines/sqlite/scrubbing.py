@@ -7,8 +7,8 @@ a few milliseconds:
 1. Copy the WAL into the file without a lock, then truncate it. Truncating needs the write lock, and that no reader uses
    the WAL; if one does, the thread tries again until its time is up.
 2. Clear the gaps of pages inside a transaction that reads the file while the WAL is empty. SQLite does not let
-   anybody copy the WAL into the file while such a reader is there, so that the file does not change; writers go on in
-   the WAL. After some thousand pages, begin again at 1, which has the system write them to the disk.
+   anybody copy the WAL into the file while such a reader is there, so that the file does not change; writers continue
+   in the WAL. After some thousand pages, begin again at 1, which has the system write them to the disk.
 3. A writer that had a page in its cache may have written the old gap again. So the pages that had something in their
    gap are cleared once more, as in 2 until they are few, and then under the write lock.
 4. Copy the WAL once more, so that the last pages are on the disk before the mark is removed.

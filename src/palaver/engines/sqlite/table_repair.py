@@ -20,7 +20,7 @@ from palaver.ports.damage import UNREADABLE, Damage
 
 INDEX = "text_index"
 SHADOWS = ("text_index_data", "text_index_idx", "text_index_docsize", "text_index_config")  # where FTS5 keeps it
-# Everything that can be made again from turns, files and the log.
+# Everything that can be rebuilt from turns, files and the log.
 DERIVED = (
     "passages", "embeddings", "summaries", "working_memory", "facts", "marks", "file_passages", "jobs", "set_aside",
 )  # fmt: skip

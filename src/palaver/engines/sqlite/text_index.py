@@ -246,7 +246,7 @@ def _languages_progress(tx: Tx) -> tuple[int, int] | None:
 
 
 def unindex(conv: OpenConversation, turns: Sequence[TurnRow]) -> None:
-    """Remove turns from the index. If passages of theirs were lost, the whole index is made again."""
+    """Remove turns from the index. If some of their passages were lost, the whole index is rebuilt."""
     others = unindex_known(conv, turns)
     if any(should_be_indexed(conv, turn) for turn in others) and has_lost_passages(conv.tx, conv.cid):
         rebuild_damaged(conv.tx)  # their words may be in the index, though nothing says where

@@ -33,7 +33,7 @@ class IndexState:
 
 
 WHOLE = IndexState()
-DAMAGED = IndexState(0, False, f"the text index is damaged and is made again; the newest {MOST:,} turns were searched")
+DAMAGED = IndexState(0, False, f"the text index is damaged and being rebuilt; the newest {MOST:,} turns were searched")
 
 
 class Passage(NamedTuple):

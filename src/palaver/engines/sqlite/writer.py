@@ -416,7 +416,7 @@ class Writer(ForkGuard):
         if not found:
             self._not_healed = time.monotonic()
             return False
-        log.warning("derived data was damaged and is made again (%s)", describe(found))
+        log.warning("derived data was damaged and is being rebuilt (%s)", describe(found))
         return True
 
     # ---- a transaction

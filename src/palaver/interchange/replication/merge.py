@@ -23,7 +23,7 @@ from palaver.model import MEMORY_LISTS, Note, WorkingMemory
 from palaver.ports.queries import Record
 
 MINUTE = 60_000_000  # microseconds
-MERGED = ("notes", "fact", "request", "item", "source")  # summaries and the texts of files are made again
+MERGED = ("notes", "fact", "request", "item", "source")  # summaries and the texts of files are rebuilt
 BATCH = 200  # derived rows in one event
 PLACE = ("position", "parent", "active", "superseded_by", "status", "seq")
 

@@ -60,7 +60,7 @@ async def _frames(store: Store, data: bytes) -> AsyncIterator[bytes]:
             yield sse.frame("error", problem.to_problem())
         finally:
             if task is not None:
-                task.cancel()  # when the reader has gone; a second import goes on
+                task.cancel()  # when the reader has gone; a second import continues
 
 
 def _open(path: Path) -> Export:

@@ -175,7 +175,7 @@ async def a_key_can_start_anew(db: Database) -> None:
 
 @guarantee
 async def a_reset_keeps_the_conversation(db: Database) -> None:
-    """A reset forgets every turn and file and keeps the conversation; numbers go on where they were."""
+    """A reset forgets every turn and file and keeps the conversation; numbers continue."""
     async with db.open() as store:
         talk = await store.conversation("k", title="title", metadata={"a": 1})
         await busy_talk(talk)

@@ -132,7 +132,7 @@ async def an_export_without_memory_is_taken(db: Database) -> None:
 
 @guarantee
 async def importing_again_changes_nothing(db: Database) -> None:
-    """A conversation that is there already is left alone, and no file is kept twice."""
+    """A conversation that exists already is left alone, and no file is kept twice."""
     blobs = MemoryBlobs()
     async with exported(db, worker=False) as (_, _, lines), db.open(tenant="to", blobs=blobs, worker=False) as target:
         copy = await bring(target, lines)
@@ -145,7 +145,7 @@ async def importing_again_changes_nothing(db: Database) -> None:
 
 @guarantee
 async def an_import_does_not_overwrite(db: Database) -> None:
-    """An import is refused when the conversation here went on, was deleted, or another one has its key."""
+    """An import is refused when the conversation here has new turns, was deleted, or another one has its key."""
     async with exported(db) as (target, talk, lines):
         other = await target.conversation("k")
         async with refused(InvalidInput, field="key"):

@@ -167,7 +167,7 @@ async def a_stream_that_grows_too_large_is_aborted(db: Database) -> None:
 
 @guarantee
 async def a_stream_that_grew_too_large_is_not_committed(db: Database) -> None:
-    """A writer that goes on after TooLarge gets it again, and no turn with a hole is stored as complete."""
+    """A writer that continues after TooLarge gets it again, and no turn with a hole is stored as complete."""
     async with db.open() as store:
         talk = await store.conversation("k")
         for flush in (60, "end"):

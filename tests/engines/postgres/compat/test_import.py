@@ -362,7 +362,7 @@ async def test_hals_tables_come_back_as_they_were(
 
 
 async def test_a_program_can_go_back_to_tables(postgres_database: str, postgres_url: str, tmp_path: Path) -> None:
-    """The new tables have everything that the views had; background work goes on; lost images are reported as such."""
+    """The new tables have everything that the views had; jobs continue; lost images are reported."""
     connection = await asyncpg.connect(postgres_database)
     await connection.execute(OLD_HAL)
     await compat.apply(connection, ["hal"])

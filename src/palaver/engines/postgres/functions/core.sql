@@ -267,7 +267,7 @@ BEGIN
 END $$;
 
 -- next_time: the time after another one, which is later even if the clock is not. If it is more than a day ahead of the
--- clock, an earlier clock was wrong: then time goes on from now
+-- clock, an earlier clock was wrong: then time continues from now
 CREATE OR REPLACE FUNCTION palaver.next_time(now bigint, last bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN CASE WHEN last < now OR last - now > 86400000000 THEN now ELSE last + 1 END;

@@ -255,7 +255,7 @@ BEGIN
 END $$;
 
 -- erase_names: replace a name in some events after a number and in some stubs of a conversation, deleted or not, and as
--- the owner of what was deleted. Returns how many rows were changed, and the number to go on after; NULL: all is done
+-- the owner of what was deleted. Returns how many rows were changed, and the number to continue after; NULL: all is done
 CREATE OR REPLACE FUNCTION palaver_api.erase_names(who jsonb, conversation text, person text, pseudonym text, digest text,
   before bigint, after bigint, most integer) RETURNS TABLE (changed bigint, last bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$

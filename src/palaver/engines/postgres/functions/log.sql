@@ -43,7 +43,7 @@ BEGIN
 END $$;
 
 -- archive_log: delete the events through a number, and the requests before a time; the caller has written them to a file.
--- An event keeps the hash of the last deleted one, so that `verify` can go on from there. It is logged at the time of the
+-- An event keeps the hash of the last deleted one, so that `verify` can continue from there. It is logged at the time of the
 -- last event before: archiving does not make a conversation a recent one
 CREATE OR REPLACE FUNCTION palaver_api.archive_log(who jsonb, conversation text, through bigint, tip bytea,
   requests_before bigint) RETURNS TABLE (archived_events bigint, archived_requests bigint)

@@ -31,7 +31,7 @@ async def run(services: JobServices, job: Job, give_way: bool) -> None:
 async def embed(services: JobServices, job: Job | None = None, *, give_way: bool = False) -> None:
     """Store a vector for every new passage and fact, and mark the standing instructions among the passages.
 
-    Raises BudgetExceeded if the embedder may not be called now. Marks are made all the same.
+    Raises BudgetExceeded if the embedder may not be called now. Marks are stored in any case.
     """
     try:
         await _embed_passages(services, services.embedder, job, give_way)

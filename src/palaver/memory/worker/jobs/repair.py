@@ -25,7 +25,7 @@ async def repair_database(services: JobServices) -> list[Damage]:
     """Repair tables and the text index, and enqueue the conversations in which rows are missing then."""
     found = await services.engine.repair_database()
     if found:
-        log.warning("derived data was damaged and is made again (%s)", describe(found))
+        log.warning("derived data was damaged and is being rebuilt (%s)", describe(found))
     await services.engine.index_all()
     missing = [damage for damage in await services.engine.find_damage() if damage.conversation is not None]
     await services.engine.enqueue_repair(missing)
@@ -42,7 +42,7 @@ async def repair_conversation(
         more = await services.engine.repair(scope, conversation)
         if not more:
             break
-        log.warning("memory of conversation %s was damaged and is made again (%s)", conversation, describe(more))
+        log.warning("memory of conversation %s was damaged and is being rebuilt (%s)", conversation, describe(more))
         found += more
         limit = CallLimit(services, scope, conversation, "append")
         await Compactor(services, scope, conversation, limit).compact(give_way=give_way)

@@ -130,7 +130,7 @@ class ContextFile(ResponseBody):
 
 
 class Explanation(ResponseBody):
-    """Why each block is in the prompt, what became of the files of the message, and which turns were left out."""
+    """Why each block is in the prompt, which files of the message were sent, and which turns were left out."""
 
     model_config = ConfigDict(extra="allow")
     budget: int
