@@ -369,7 +369,7 @@ async def test_no_context_uses_a_changed_row_and_the_explanation_names_it(scene:
     notes = " ".join(after.explanation.notes)
     assert "left out, because it does not match the log" in notes
     assert DERIVED[table].split()[0] in notes
-    assert "not what the log says" not in " ".join(before.explanation.notes)
+    assert "does not match the log" not in " ".join(before.explanation.notes)
     assert await engine_of(scene.store).mismatched_rows(scene.store.scope, scene.talk.id) != []
     column, kept = CHANGES[table].split(" = ")[0], "palaver.kept_rows"
     await scene.villain.run(f"UPDATE palaver.{table} SET {column} = (SELECT {column} FROM {kept})")

@@ -549,7 +549,7 @@ def _note_refused(context: Context, snapshot: ContextSnapshot) -> Context:
     if not snapshot.refused:
         return context
     which = ", ".join(name_of(key) for key in snapshot.refused)
-    note = f"left out, because it does not match the log: {which}"
+    note = f"damaged and left out, because it does not match the log: {which}"
     return replace(context, explanation=replace(context.explanation, notes=(*context.explanation.notes, note)))
 
 

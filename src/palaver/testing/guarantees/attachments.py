@@ -123,7 +123,7 @@ async def a_file_belongs_to_one_turn(db: Database) -> None:
 
 @guarantee
 async def a_file_that_the_content_names_belongs_to_the_turn(db: Database) -> None:
-    """An image or a file that the content names is the turn's, as if it was attached; named in both ways, it is one."""
+    """Images and files that the content names belong to the turn like attachments; a file named twice is one."""
     async with db.open() as store:
         talk = await store.conversation("k")
         files = [await talk.attach(PNG, filename=f"{n}.png") for n in range(6)]
@@ -155,7 +155,7 @@ async def _taken(talk: Conversation, turn: Turn) -> list[str]:
 
 @guarantee
 async def a_content_names_only_files_that_are_free_and_here(db: Database) -> None:
-    """A file of nowhere, of another conversation or of another turn cannot be named, nor more than ten."""
+    """A content cannot name a missing file, one of another conversation or turn, or more than ten files."""
     async with db.open() as store:
         talk, other = await store.conversation("k"), await store.conversation("other")
         file, foreign = await talk.attach(PNG), await other.attach(PNG)
@@ -183,7 +183,7 @@ async def a_content_names_only_files_that_are_free_and_here(db: Database) -> Non
 
 @guarantee
 async def files_that_are_named_are_kept_and_go_with_their_turn(db: Database) -> None:
-    """A file that a content names is not swept; it goes, row and bytes, when its turn is forgotten."""
+    """A file that a content names is not swept. Its row and bytes are deleted when its turn is forgotten."""
     blobs, clock = MemoryBlobs(), FakeClock()
     async with db.open(blobs=blobs, clock=clock) as store:
         talk = await store.conversation("k")
@@ -271,7 +271,7 @@ async def hostile_names_stay_in_the_folder(db: Database) -> None:
 
 @guarantee
 async def a_path_is_no_name(db: Database) -> None:
-    """A file name that leads somewhere, or looks like another, is refused."""
+    """A file name with a path, or that looks like another one, is refused."""
     async with db.open() as store:
         talk = await store.conversation("k")
         for name in (*PATHS, "a\nb", "a\rb", "a\x7fb", "gnp.\u202etxt", " "):
@@ -297,7 +297,7 @@ async def what_is_no_file_is_refused(db: Database) -> None:
 
 @guarantee
 async def a_file_is_what_its_bytes_are(db: Database) -> None:
-    """The type is that of the bytes; a name or a type that says otherwise is refused, and so is what nobody knows."""
+    """The type is detected from the bytes; a name or type that contradicts them is refused, as is an unknown one."""
     async with db.open() as store:
         talk = await store.conversation("k")
         assert (await talk.attach(PNG)).media_type == "image/png"
@@ -329,7 +329,7 @@ async def a_message_has_ten_files_at_most(db: Database) -> None:
 
 @guarantee
 async def the_words_of_files_are_found(db: Database) -> None:
-    """Recall finds the text of a file and quotes the matching piece; it goes when its turn is forgotten."""
+    """Recall finds the text of a file and quotes the matching piece; the text is deleted when its turn is forgotten."""
     text = "\n".join(f"Paragraph {n} speaks of ordinary matters." for n in range(200))
     data = f"{text}\nThe zanzibar clause ends in March.\n{text}".encode()
     async with db.open() as store:
@@ -357,7 +357,7 @@ async def the_words_of_files_are_found(db: Database) -> None:
 
 @guarantee
 async def two_files_of_a_turn_are_told_apart(db: Database) -> None:
-    """Each file of a turn has its own words."""
+    """Each file of a turn has its own text."""
     async with db.open() as store:
         talk = await store.conversation("k")
         first = await talk.attach(b"Alpha speaks of zanzibar.", filename="a.txt")
@@ -373,7 +373,7 @@ async def two_files_of_a_turn_are_told_apart(db: Database) -> None:
 
 @guarantee
 async def what_cannot_be_read_says_why(db: Database) -> None:
-    """A file without words is not an error, and the reason is given."""
+    """A file without text is not an error, and the reason is reported."""
     async with db.open() as store:
         talk = await store.conversation("k")
         picture, broken = await talk.attach(PNG), await talk.attach(b"%PDF-1.7\n\x00 nothing")
@@ -387,7 +387,7 @@ async def what_cannot_be_read_says_why(db: Database) -> None:
 
 @guarantee
 async def an_upload_is_looked_at_when_it_is_complete(db: Database) -> None:
-    """A file that came by itself is counted, sniffed and stored under its own path; a retry finds it again."""
+    """An uploaded file is measured, its type detected, and it is stored under its own path; a retry finds it."""
     blobs = MemoryBlobs()
     async with db.open(user="ada", blobs=blobs) as store:
         talk, other = await store.conversation("k"), await store.conversation("other")
@@ -438,7 +438,7 @@ async def an_upload_that_is_completed_twice_at_once_is_one_file(db: Database) ->
 
 @guarantee
 async def orphans_are_swept(db: Database) -> None:
-    """Files that no turn took for a day go with a sweep, and so do bytes that no row names; nothing else does."""
+    """A sweep deletes files without a turn after a day, and bytes that no row names, and nothing else."""
     blobs, clock = MemoryBlobs(), FakeClock()
     async with db.open(blobs=blobs, clock=clock) as store:
         talk = await store.conversation("k")

@@ -31,7 +31,7 @@ ONE: dict[str, Any] = {"role": "user", "content": "x"}
 
 @asynccontextmanager
 async def unchanged(db: Database) -> AsyncIterator[tuple[Store, Conversation]]:
-    """A talk in which nothing may have changed when the block ends."""
+    """Yield a conversation in which nothing may have changed when the block ends."""
     async with db.open() as store:
         talk = await store.conversation("k")
         yield store, talk
@@ -119,7 +119,7 @@ async def conversations_are_limited(db: Database) -> None:
 
 @guarantee
 async def times_to_live_are_sensible(db: Database) -> None:
-    """A time to live is a number of seconds, more than none and at most a hundred years."""
+    """A time to live is a number of seconds, more than zero and at most a hundred years."""
     async with unchanged(db) as (store, talk):
         for ttl in (0, -1, MAX_TTL + 1, float("nan"), float("inf"), "60", True, [60]):
             async with refused(InvalidInput, field="ttl"):
@@ -130,7 +130,7 @@ async def times_to_live_are_sensible(db: Database) -> None:
 
 @guarantee
 async def nul_is_refused_everywhere(db: Database) -> None:
-    """U+0000 is refused in every text, also deep inside JSON, and its look-alikes are not."""
+    """U+0000 is refused in every text, even deep inside JSON; its look-alikes are accepted."""
     nul, deep = "a\0b", {"a": [{"b\0": 1}]}
     async with unchanged(db) as (store, talk):
         await _refuse_everywhere(store, talk, nul, deep)
@@ -141,7 +141,7 @@ async def nul_is_refused_everywhere(db: Database) -> None:
 
 @guarantee
 async def half_characters_are_refused(db: Database) -> None:
-    """Half of a surrogate pair is refused in every text, also deep inside JSON."""
+    """Half of a surrogate pair is refused in every text, even deep inside JSON."""
     half = "a\ud83db"
     async with unchanged(db) as (store, talk):
         await _refuse_everywhere(store, talk, half, {"a": [{"b": half}]})
@@ -233,7 +233,7 @@ async def what_is_no_json_is_refused(db: Database) -> None:
 
 @guarantee
 async def nesting_is_limited(db: Database) -> None:
-    """A hundred lists or objects in one another are taken, and can be read; more are refused."""
+    """A hundred nested lists or objects are accepted, and can be read; more are refused."""
     async with unchanged(db) as (_, talk):
         for depth in (MAX_DEPTH + 1, 480, 990, 5_000):
             async with refused(InvalidInput, field="metadata"):
@@ -262,7 +262,7 @@ def _nested(depth: int) -> dict[str, Any]:
 
 @guarantee
 async def roles_are_checked(db: Database) -> None:
-    """A role is one of four; tool calls belong to assistants, and results to tools, who must bring some."""
+    """A role is one of four; tool calls belong to assistants, and results to tool turns, which must have some."""
     call, result = {"id": "c", "name": "n"}, {"id": "c", "content": "x"}
     async with unchanged(db) as (_, talk):
         for role in ("robot", "", "User", None, 5, ["user"]):

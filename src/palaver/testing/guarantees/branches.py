@@ -25,7 +25,7 @@ async def shown(talk: Conversation) -> str:
 
 @guarantee
 async def an_edit_takes_the_place(db: Database) -> None:
-    """An edit stands where the old turn stood, and what followed stays."""
+    """An edit takes the place of the old turn, and the turns that followed stay."""
     async with four_turns(db) as (talk, (_, b, _, _)):
         edit = await talk.append("assistant", "B", replaces=b)
         assert await shown(talk) == "aBcd"
@@ -35,7 +35,7 @@ async def an_edit_takes_the_place(db: Database) -> None:
 
 @guarantee
 async def edit_and_regenerate_drops_what_followed(db: Database) -> None:
-    """With discard_after, an edit also stands instead of everything that followed."""
+    """With discard_after, an edit also replaces everything that followed."""
     async with four_turns(db) as (talk, (_, b, _, _)):
         edit = await talk.append("assistant", "B", replaces=b.id, discard_after=True)
         assert await shown(talk) == "aB"
@@ -45,7 +45,7 @@ async def edit_and_regenerate_drops_what_followed(db: Database) -> None:
 
 @guarantee
 async def what_was_replaced_is_kept(db: Database) -> None:
-    """A superseded turn keeps its text and says what took its place."""
+    """A superseded turn keeps its text and names the turn that replaced it."""
     async with four_turns(db) as (talk, (_, b, c, _)):
         edit = await talk.append("assistant", "B", replaces=b, discard_after=True)
         for old in (b, c):
@@ -56,7 +56,7 @@ async def what_was_replaced_is_kept(db: Database) -> None:
 
 @guarantee
 async def only_what_is_shown_can_be_replaced(db: Database) -> None:
-    """Replacing a turn that was replaced already is refused, and the error says by which."""
+    """Replacing a turn that was already replaced is refused, and the error names the newer turn."""
     async with four_turns(db) as (talk, (_, b, c, _)):
         edit = await talk.append("assistant", "B", replaces=b, discard_after=True)
         for old in (b, c):
@@ -163,7 +163,7 @@ async def a_switch_is_one_event(db: Database) -> None:
 
 @guarantee
 async def an_aborted_turn_is_no_branch(db: Database) -> None:
-    """A stream that was cut is neither listed as a version nor can one switch to it."""
+    """An aborted stream is not listed as a version, and it is not possible to switch to it."""
     async with four_turns(db) as (talk, (_, _, _, d)):
         cut = await talk.append_open("assistant", replaces=d)
         await talk.append_abort(cut)

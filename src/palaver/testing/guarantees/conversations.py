@@ -15,7 +15,7 @@ from palaver.testing.kit import Database, guarantee, refused
 
 @guarantee
 async def a_key_leads_to_one_conversation(db: Database) -> None:
-    """The same key finds the same conversation, also after the store was closed and opened again."""
+    """The same key finds the same conversation, even after the store was closed and opened again."""
     async with db.open() as store:
         first = await store.conversation("support/42")
         again = await store.conversation("support/42")
@@ -121,7 +121,7 @@ async def an_update_can_insist_on_what_was_read(db: Database) -> None:
 
 @guarantee
 async def counts_follow_the_turns(db: Database) -> None:
-    """The number of turns and of their tokens is right after every append, edit and removal."""
+    """The numbers of turns and tokens are right after every append, edit and removal."""
     async with db.open() as store:
         talk = await store.conversation("k")
         first = await talk.append("user", "one two three")
@@ -174,7 +174,7 @@ async def the_list_starts_with_the_most_recently_used(db: Database) -> None:
 
 @guarantee
 async def pages_of_the_list_meet(db: Database) -> None:
-    """Page after page, the list shows every conversation once, also those that were used at the same moment."""
+    """Page after page, the list shows every conversation once, including those that were used at the same moment."""
     clock = FakeClock()
     async with db.open(clock=clock) as store:
         for number in range(7):

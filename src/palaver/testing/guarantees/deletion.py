@@ -14,7 +14,7 @@ from palaver.testing.kit import Database, guarantee, refused
 
 @guarantee
 async def a_forgotten_turn_is_gone(db: Database) -> None:
-    """A forgotten turn is in no history, search, branch or record; what is left is that it was there."""
+    """A forgotten turn is in no history, search, branch or record; only the fact that it existed is left."""
     async with db.open() as store:
         talk = await store.conversation("k")
         kept = await talk.append("user", "rice")
@@ -107,7 +107,7 @@ def _call(id: str) -> dict[str, object]:
 
 @guarantee
 async def a_forgotten_conversation_is_gone(db: Database) -> None:
-    """Of a forgotten conversation only its log is left; its id says Gone to every verb, and nothing is resurrected."""
+    """Only the log of a forgotten conversation is left: every method raises ConversationGone for its id."""
     async with db.open() as store:
         talk = await store.conversation("k", title="zanzibar")
         turn = await talk.append("user", "zanzibar")
@@ -223,7 +223,7 @@ async def the_view_closes_up_after_a_removal(db: Database) -> None:
 
 @guarantee
 async def a_conversation_expires(db: Database) -> None:
-    """When its time to live is over since it was last used, a conversation is gone, before and after the sweep."""
+    """A conversation is gone when its time to live since its last use is over, before and after the sweep."""
     clock = FakeClock()
     async with db.open(clock=clock) as store:
         talk, other = await store.conversation("k", ttl=60), await store.conversation("other")
@@ -251,7 +251,7 @@ async def _is_over(store: Store, talk: Conversation, others: list[str]) -> None:
 
 @guarantee
 async def an_expired_key_starts_anew(db: Database) -> None:
-    """Asking for the key of an expired conversation starts a new one, also before the sweep."""
+    """Asking for the key of an expired conversation starts a new one, even before the sweep."""
     clock = FakeClock()
     async with db.open(clock=clock) as store:
         old = await store.conversation("k", ttl=60)
@@ -281,7 +281,7 @@ async def a_time_to_live_can_be_changed(db: Database) -> None:
 
 @guarantee
 async def nobody_is_told_of_another_tenants_end(db: Database) -> None:
-    """To another tenant, a forgotten conversation was never there."""
+    """Another tenant cannot find out that a forgotten conversation ever existed."""
     async with db.open(tenant="acme") as acme, db.open(tenant="rival") as rival:
         talk = await acme.conversation("k")
         await talk.forget()

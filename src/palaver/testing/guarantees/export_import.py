@@ -75,7 +75,7 @@ async def an_import_lives_on(db: Database) -> None:
 
 @guarantee
 async def what_was_noted_and_learnt_comes_along(db: Database) -> None:
-    """Notes of people and facts are in an export, also those that no longer hold."""
+    """People's notes and facts are in an export, including facts that no longer hold."""
     async with exported(db) as (target, talk, lines):
         [goal] = (await talk.working_memory()).goals
         known = await talk.facts(include_invalidated=True)
@@ -174,7 +174,7 @@ async def a_changed_line_is_refused(db: Database) -> None:
 
 
 def _changed(line: str) -> str:
-    """The line with other words in it, or with other bytes."""
+    """Return the line with other words in it, or with other bytes."""
     data = json.loads(line)
     row = data["row"]
     names = ("content_hash", "hash", "sha256", "data", "rows", "memory", "object")
@@ -219,7 +219,7 @@ async def an_open_stream_travels(db: Database) -> None:
 
 @guarantee
 async def bringing_in_needs_the_right(db: Database) -> None:
-    """Only a scope with the admin right can import."""
+    """Only a scope with the right `admin` can import."""
     async with exported(db) as (_, _, lines), db.open(tenant="to", user="ada") as ada:
         async with refused(PermissionDenied, right="admin"):
             await bring(ada, lines)

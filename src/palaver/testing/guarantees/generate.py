@@ -22,7 +22,7 @@ def answering(*script: Any) -> dict[str, Any]:
 
 @guarantee
 async def an_answer_is_stored_once_for_its_key(db: Database) -> None:
-    """A message and its answer are stored; the same idempotency key gives the same answer, and asks nobody."""
+    """A message and its answer are stored; the same idempotency key returns it without a model call."""
     async with db.open(**answering("Rice.")) as store:
         first = await store.generate("k", "Food?", idempotency_key="1")
         assert await store.generate("k", "Food?", idempotency_key="1") == first
@@ -67,7 +67,7 @@ async def an_answer_that_fails_leaves_the_message(db: Database) -> None:
 
 @guarantee
 async def what_was_sent_is_on_record_and_goes_with_the_words(db: Database) -> None:
-    """Every call leaves its body; forgetting a turn empties the bodies that may hold it, and reset drops them all."""
+    """Every model call is recorded; forgetting a turn deletes the bodies that may contain it, and reset all."""
     async with db.open(**answering("One.", "Two.", "Three.")) as store:
         talk = await store.conversation("k")
         for text in ("apple", "zanzibar", "pear"):
@@ -98,7 +98,7 @@ async def a_quotation_goes_with_its_turn(db: Database) -> None:
 
 @guarantee
 async def a_quotation_goes_whoever_forgets(db: Database) -> None:
-    """The same when the caller cannot see the conversation that quotes the turn; nothing else of it goes."""
+    """This also holds if the caller cannot see the conversation that quotes the turn; the rest of that stays."""
     async with db.open(**answering("One.", "Two.")) as store:
         shared = await store.conversation("shared", participants=["bob"])
         turn = await shared.append("user", "The word is zanzibar.")
@@ -128,7 +128,7 @@ async def requests_are_for_the_owner(db: Database) -> None:
 
 @guarantee
 async def what_is_learned_of_a_counter_is_kept_per_tenant(db: Database) -> None:
-    """The bound of a model's counter is stored, replaced, and nobody else's."""
+    """The bound of a model's counter is stored and replaced, and other tenants do not see it."""
     async with db.open() as store:
         for ratio, samples in ((1.25, 1), (1.5, 2)):
             bound = CounterBound(model="m", ratio=ratio, samples=samples)

@@ -82,7 +82,7 @@ async def a_cursor_is_a_turn_or_its_id(db: Database) -> None:
 
 @guarantee
 async def another_conversations_turn_is_no_cursor(db: Database) -> None:
-    """A turn of another conversation is not found here, by no verb."""
+    """No method finds a turn of another conversation."""
     async with db.open() as store:
         here, there = await store.conversation("here"), await store.conversation("there")
         await here.append("user", "here")
@@ -121,7 +121,7 @@ async def roles_and_participants_narrow(db: Database) -> None:
 
 @guarantee
 async def an_empty_list_means_nobody(db: Database) -> None:
-    """An empty list of roles or participants means nobody, not everybody."""
+    """An empty list of roles or participants matches nothing."""
     async with ten_turns(db) as (talk, _):
         assert await talk.history(roles=[]) == []
         assert await talk.history(participants=[]) == []

@@ -93,7 +93,7 @@ async def a_subscriber_hears_that_the_store_is_closed(db: Database) -> None:
 
 @guarantee
 async def the_log_tells_the_story(db: Database) -> None:
-    """Every change is an event: numbered without a gap, with what happened, to which turn, and by whom."""
+    """Every change is an event with a gapless number, its kind, its turn and its actor."""
     async with db.open(user="ada") as store:
         talk = await store.conversation("k", agent="bot")
         question = await talk.append("user", "question")
@@ -121,7 +121,7 @@ async def the_log_tells_the_story(db: Database) -> None:
 
 @guarantee
 async def acting_for_another_is_on_record(db: Database) -> None:
-    """A caller who writes under another name is recorded together with it."""
+    """If a caller writes under another name, the log has both."""
     async with db.open(scope=Scope("default", "ada").with_rights(ACT_FOR)) as store:
         talk = await store.conversation("k")
         await talk.append("user", "I am Bob", actor="bob")

@@ -17,7 +17,7 @@ from palaver.testing.kit import Database, guarantee, refused
 
 
 async def busy_talk(talk: Conversation) -> None:
-    """A bit of everything that can happen to a conversation."""
+    """Make a conversation with every kind of event."""
     file = await talk.attach(b"bytes", filename="a.txt")
     first = await talk.append("user", "first", attachments=[file], idempotency_key="x", metadata={"a": 1})
     await talk.append("assistant", "", tool_calls=[{"id": "c", "name": "look", "arguments": {}}])

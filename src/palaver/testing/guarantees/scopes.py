@@ -15,13 +15,13 @@ async def visible(store: Store) -> set[str | None]:
 
 
 def as_seen_by(store: Store, talk: Conversation) -> Conversation:
-    """The same id in other hands, as after a leaked link."""
+    """Use the same id with another scope, as after a leaked link."""
     return conversation_of(store, talk.info)
 
 
 @guarantee
 async def a_tenant_sees_nothing_of_another(db: Database) -> None:
-    """With another tenant's ids, every verb says that there is nothing."""
+    """With another tenant's ids, every method raises NotFound."""
     async with db.open(tenant="acme") as acme, db.open(tenant="rival") as rival:
         talk = await acme.conversation("k", title="zanzibar")
         turn = await talk.append("user", "zanzibar")
@@ -105,7 +105,7 @@ async def leaving_ends_the_sight(db: Database) -> None:
 
 @guarantee
 async def sight_can_be_wider(db: Database) -> None:
-    """A scope with the sight of a workspace sees that workspace; one with the sight of the tenant sees all of it."""
+    """A scope with the visibility `workspace` sees that workspace; one with the visibility `tenant` sees all of it."""
     async with db.open() as store:
         await store.conversation("lab", owner="ada", workspace="lab")
         await store.conversation("shop", owner="ada", workspace="shop")
@@ -142,7 +142,7 @@ async def rights_are_checked(db: Database) -> None:
 
 @guarantee
 async def the_whole_is_the_owners(db: Database) -> None:
-    """Someone who takes part may speak, but not change, reset or delete the whole conversation."""
+    """A participant may append turns, but not change, reset or delete the whole conversation."""
     async with db.open(user="ada") as ada, db.open(user="bob") as bob:
         talk = await ada.conversation("k", participants=["bob"])
         guest = await bob.get(talk.id)

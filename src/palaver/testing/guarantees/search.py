@@ -101,7 +101,7 @@ async def a_conversation_can_be_searched(db: Database) -> None:
 
 @guarantee
 async def every_script_is_searched(db: Database) -> None:
-    """Words are found in scripts without spaces too, also far into a run of letters, and in long turns."""
+    """Words are found in scripts without spaces too, even far into a run of letters, and in long turns."""
     run = "雪山" * 60
     async with db.open() as store:
         talk = await store.conversation("k")

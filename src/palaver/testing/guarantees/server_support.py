@@ -1,4 +1,4 @@
-"""The engine's part of a server: keys and their log, stops, the event number to follow from, usage, seals."""
+"""The engine's support for a server: keys and their log, stops, the event number to follow from, usage, seals."""
 
 from __future__ import annotations
 
