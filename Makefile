@@ -182,7 +182,7 @@ lint: $(READY)
 	@$(BIN)/python -m tools.prose_check
 	@$(BIN)/python web/build.py check --if-possible
 
-# The documentation as a site: open build/site/index.html, or serve the folder for the search.
+# The documentation as a site: open build/site/index.html, or serve the folder. The search works in both.
 docs: $(READY)
 	@$(BIN)/python -m pip install --quiet zensical
 	$(BIN)/zensical build --strict

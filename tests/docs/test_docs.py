@@ -155,6 +155,14 @@ def test_every_page_is_in_the_navigation() -> None:
     assert sorted(listed) == sorted(pages)
 
 
+def test_the_search_of_pages_opened_from_the_disk_loads_a_file_of_ours() -> None:
+    """Without it, the plugin `offline` would load a file with the same name from another host."""
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    assert "offline" in site["plugins"]
+    (shim,) = [one["path"] for one in site["extra"]["polyfills"] if "iframe-worker" in one["path"]]
+    assert (ROOT / "docs" / shim).exists()
+
+
 # Commands
 
 
