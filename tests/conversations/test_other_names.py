@@ -30,6 +30,13 @@ CALLS: dict[str, tuple[Callable[[palaver.Store, palaver.Conversation], Awaitable
     "files of a turn": (lambda store, talk: talk.append("user", "hi", files=[]), "attachments"),
     "files of a question": (lambda store, talk: talk.generate("hi", files=[]), "attachments"),
     "system of a question": (lambda store, talk: talk.generate("hi", system="Be brief."), "instructions"),
+    "max_messages": (lambda store, talk: talk.build_context(max_messages=10), "recent_turns"),
+    "max_chars": (lambda store, talk: talk.build_context(max_chars=100), "char_budget"),
+    "project_id": (lambda store, talk: store.conversation(project_id="p1", agent="standup"), "key"),
+    "images": (lambda store, talk: talk.append("user", "hi", images=[]), "attachments"),
+    "conversationHistory": (lambda store, talk: talk.generate("hi", conversationHistory=[]), "history"),
+    "previous_response_id": (lambda store, talk: talk.generate("hi", previous_response_id="r"), "continuity"),
+    "summarizerModel": (lambda store, talk: store.conversation("1", settings={"summarizerModel": "m"}), "compaction"),
     "tokenBudget": (lambda store, talk: talk.build_context(tokenBudget=100), "token_budget"),
 }
 
@@ -43,9 +50,22 @@ async def test_the_error_names_our_word_and_the_page(store: palaver.Store, name:
     assert f"did you mean {ours!r}?; {PAGE}" in str(refusal.value)
 
 
+async def test_a_name_that_has_another_place_here_is_refused_with_the_page(store: palaver.Store) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        await store.conversation("42", org_id="acme")
+    assert f"({PAGE})" in str(refusal.value)
+
+
 @pytest.mark.parametrize(
     ("theirs", "ours"),
-    [("human", "user"), ("Human", "user"), ("AI", "assistant"), ("bot", "assistant"), ("User", "user")],
+    [
+        ("human", "user"),
+        ("Human", "user"),
+        ("AI", "assistant"),
+        ("bot", "assistant"),
+        ("developer", "system"),
+        ("User", "user"),
+    ],
 )
 async def test_so_does_the_error_of_a_role(store: palaver.Store, theirs: str, ours: str) -> None:
     talk = await store.conversation("here")

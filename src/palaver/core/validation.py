@@ -24,19 +24,39 @@ SYNONYMS = {
     "session_id": ("key",),
     "thread_id": ("key",),
     "conversation_id": ("key",),
+    "project_id": ("key",),
+    "run_id": ("key",),
     "agent_id": ("agent", "actor"),
     "org_id": ("tenant",),
     "api_key": ("key",),
     "max_tokens": ("token_budget",),
     "tokens": ("token_budget",),
+    "max_chars": ("char_budget",),
+    "max_messages": ("recent_turns",),
+    "last_messages": ("recent_turns",),
+    "conversation_history": ("history",),
+    "message_history": ("history",),
+    "previous_response_id": ("continuity",),
     "created_at": ("created",),
     "timestamp": ("created",),
     "system": ("instructions",),
     "system_prompt": ("instructions",),
     "files": ("attachments",),
     "name": ("actor", "title"),
+    "sequence": ("seq",),
+    "images": ("attachments",),
+    "summarizer_model": ("compaction",),
+    "trigger_turns": ("compaction",),
+    "trigger_tokens": ("compaction",),
 }
-OTHER_ROLES = {"human": "user", "ai": "assistant", "bot": "assistant", "model": "assistant", "function": "tool"}
+OTHER_ROLES = {
+    "human": "user",
+    "ai": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "developer": "system",
+    "function": "tool",
+}
 MAX_CONTENT = 5_000_000  # bytes of content and tool fields together
 MAX_METADATA = 64 * 1024
 MAX_BATCH = 1_000
@@ -174,16 +194,27 @@ def clean_count(field: str, value: object) -> int | None:
     return value
 
 
+def _snake_case(name: object) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(name)).lower()
+
+
+def synonym(name: object, known: Iterable[str]) -> str | None:
+    """Return the known name for what other systems call `name`, if there is one."""
+    names = set(known)
+    return next((one for one in SYNONYMS.get(_snake_case(name), ()) if one in names), None)
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return " (did you mean …?)" for the known name that is spelt like `name` or means the same; else an empty text.
 
-    For a name from another system, such as `triggerTurns`, the hint also names the page that compares names.
+    For a name from another system, such as `triggerTurns`, the hint also names the page that compares names. It names
+    the page alone if the thing is not set in this place here.
     """
-    snake, names = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(name)).lower(), list(known)
-    same = [one for one in SYNONYMS.get(snake, ()) if one in names]
-    close = same or get_close_matches(snake, names, n=1)
+    snake, names = _snake_case(name), list(known)
+    same = synonym(name, names)
+    close = [same] if same else get_close_matches(snake, names, n=1)
     if not close:
-        return ""
+        return f" ({OTHER_NAMES})" if snake in SYNONYMS else ""
     page = f"; {OTHER_NAMES}" if same or snake != str(name) else ""
     return f" (did you mean {close[0]!r}?{page})"
 

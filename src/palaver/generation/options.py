@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict
 
 from palaver.context.options import ContextOptions, SharedContextOptions, parse_options
-from palaver.core.validation import clean_actor, did_you_mean
+from palaver.core.validation import clean_actor, did_you_mean, synonym
 from palaver.errors import InvalidInput
 from palaver.generation.answer_place import AnswerPlace
 from palaver.generation.provider_thread import Continuity, clean_continuity
@@ -156,7 +156,10 @@ def parse_generate_options(message: Any, keywords: Mapping[str, Any]) -> Generat
 def _describe_unknown(name: str) -> str:
     if name in MODEL_PARAMETERS:
         return f"unknown option {name!r}; model parameters go in settings={{{name!r}: …}}"
-    hint = did_you_mean(name, sorted({*OWN_OPTIONS, *CONTEXT_OPTIONS} - DECIDED))
+    known = sorted({*OWN_OPTIONS, *CONTEXT_OPTIONS} - DECIDED)
+    hint = did_you_mean(name, known)
+    if synonym(name, known) in ("history", "continuity"):  # these names are never parameters of a model
+        return f"unknown option {name!r}{hint}"
     return f"unknown option {name!r}{hint}; model parameters go in settings={{{name!r}: …}}"
 
 

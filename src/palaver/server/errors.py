@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from palaver import errors
+from palaver.core.validation import OTHER_ROLES, did_you_mean
 from palaver.server import wire
 from palaver.server.ops.logs import raised_at
 
@@ -82,9 +85,12 @@ def refusal_response(error: HTTPException) -> Problem:
     return problem_response(error.status_code, slug, str(error.detail), getattr(error, "fields", {}), error.headers)
 
 
-def validation_response(error: RequestValidationError) -> Problem:
-    """Report which fields do not fit the schema. The values are not repeated: they may be private."""
-    found = [{"field": _field_path(one), "problem": _describe_without_input(one)} for one in error.errors()[:20]]
+def validation_response(error: RequestValidationError, known: Collection[str] = ()) -> Problem:
+    """Report which fields do not fit the schema. The values are not repeated: they may be private.
+
+    `known`: the fields of the request's body, for a hint at the right name.
+    """
+    found = [{"field": _field_path(one), "problem": _describe_without_input(one, known)} for one in error.errors()[:20]]
     first = found[0] if found else {"field": "body", "problem": "cannot be read"}
     detail = f"{first['field']}: {first['problem']}"
     return problem_response(422, "invalid-input", detail, {"field": first["field"], "errors": found})
@@ -98,11 +104,16 @@ def _field_path(one: Mapping[str, Any]) -> str:
     return ".".join(named) or str(parts[0] if parts else "body")
 
 
-def _describe_without_input(one: Mapping[str, Any]) -> str:
+def _describe_without_input(one: Mapping[str, Any], known: Collection[str]) -> str:
     if one["type"] == "json_invalid":
         return "is not valid JSON"
     if one["loc"] == ("body",) and isinstance(one["input"], bytes):
         return "is read as JSON only with the header content-type: application/json"
+    if one["type"] == "extra_forbidden":
+        name, fields = one["loc"][-1], known if len(one["loc"]) == 2 else ()
+        return f"is not known{did_you_mean(name, fields)}" + (f"; there are {', '.join(fields)}" if fields else "")
+    if one["type"] == "literal_error" and one["loc"][-1] == "role" and one["input"] in OTHER_ROLES:
+        return f"{one['msg']} (did you mean {OTHER_ROLES[one['input']]!r}?)"
     return str(one["msg"])
 
 
@@ -121,9 +132,19 @@ async def on_refusal(_: Request, error: Exception) -> Response:
     return refusal_response(error)
 
 
-async def on_validation(_: Request, error: Exception) -> Response:
+async def on_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return validation_response(error)
+    return validation_response(error, _body_fields(request))
+
+
+def _body_fields(request: Request) -> list[str]:
+    """Return the names in the JSON object that the request's operation takes."""
+    route = request.scope.get("route")
+    models = [one.field_info.annotation for one in route.dependant.body_params] if isinstance(route, APIRoute) else []
+    model = models[0] if len(models) == 1 else None
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        return []
+    return [one.alias or name for name, one in model.model_fields.items()]
 
 
 async def on_unexpected(request: Request, error: Exception) -> Response:

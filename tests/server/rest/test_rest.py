@@ -483,3 +483,29 @@ def test_an_answer_that_was_interrupted_stays_on_the_page_until_another_takes_it
     ok(client.post(f"{talk}/turns", json={"role": "assistant", "content": "All of it"}))
     shown = ok(client.get(f"{talk}/turns"))["items"]
     assert [one["content"] for one in shown] == ["Go on", "All of it"]
+
+
+@pytest.mark.parametrize(
+    ("path", "theirs", "ours"),
+    [
+        ("", {"user_id": "ada"}, "owner"),
+        ("", {"session_id": "42"}, "key"),
+        ("/turns", {"role": "user", "content": "x", "created_at": "2026-01-01T00:00:00Z"}, "created"),
+        ("/turns", {"role": "human", "content": "x"}, "user"),
+        ("/context", {"max_tokens": 100}, "token_budget"),
+        ("/context", {"tokenBudget": 100}, "token_budget"),
+        ("/generate", {"message": "x", "conversationHistory": []}, "history"),
+    ],
+)
+def test_names_of_other_systems_are_refused_with_ours(
+    client: httpx.Client, talk: str, path: str, theirs: dict[str, Any], ours: str
+) -> None:
+    response = client.post(talk + path if path else "/api/conversations", json=theirs)
+    assert response.status_code == 422
+    assert f"did you mean '{ours}'" in response.json()["detail"]
+
+
+def test_an_unknown_field_is_named_and_its_value_is_not(client: httpx.Client, talk: str) -> None:
+    problem = client.post(f"{talk}/turns", json={"role": "user", "content": "x", "x_y": "secret"}).json()
+    assert problem["detail"].startswith("x_y: is not known; there are content, actor,")
+    assert "secret" not in str(problem)
