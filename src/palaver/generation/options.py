@@ -84,7 +84,7 @@ class GenerateOptions(SharedContextOptions, total=False):
     clear_tool_uses: ToolClearing | None
 
 
-# Common parameters of providers. A name of ours that is spelt similarly would be a wrong suggestion.
+# Common parameters of providers. An option that is spelt similarly would be a wrong suggestion.
 MODEL_PARAMETERS = frozenset({
     "temperature", "top_p", "top_k", "seed", "stop", "max_tokens", "max_completion_tokens", "max_output_tokens",
     "presence_penalty", "frequency_penalty", "response_format", "reasoning_effort", "verbosity", "thinking",
