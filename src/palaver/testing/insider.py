@@ -355,7 +355,7 @@ class Probe:
             self.found(insider, attempts[0].way, problem)
 
     async def _try(self, one: Attempt) -> list[str]:
-        """Run the statements; nothing stays of those that are refused. Returns the problem of an odd failure."""
+        """Run the statements, and roll back those that are refused. Returns the problem of an unexpected failure."""
         self.attempts += 1
         fresh = new_id()  # or the second of two calls would find the row of the first
         try:

@@ -148,7 +148,7 @@ def _where(broken: Exception) -> str:
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], *, patience: float = 60.0) -> None:
-    """Wait until `condition` holds, and not longer than is reasonable."""
+    """Wait until `condition` holds, for a limited time."""
     async with asyncio.timeout(patience):
         while not await condition():  # noqa: ASYNC110 (an engine has no event for everything)
             await asyncio.sleep(0.005)
@@ -156,7 +156,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]], *, patience: floa
 
 @asynccontextmanager
 async def refused(error: type[BaseException], **attributes: Any) -> AsyncIterator[None]:
-    """The block must raise `error`, with these attributes."""
+    """Require that the block raises `error`, with these attributes."""
     try:
         yield
     except error as problem:

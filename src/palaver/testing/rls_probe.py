@@ -1,4 +1,4 @@
-"""The cross-tenant suite: every verb and every table of a Postgres database, attacked by those it does not concern.
+"""The cross-tenant suite: attacks every function and every table of a Postgres database as callers without access.
 
     from palaver.testing.rls_probe import attack
 
@@ -9,9 +9,9 @@ or `python -m palaver.testing postgresql://admin@localhost/chat`. The address is
 every role and bypasses every policy. The suite makes tenants of its own, with names that nobody else has, and removes
 them when it is done.
 
-Verbs and tables are read from the catalogue, so that a new one is attacked as well, or the suite fails until it can be.
-Each verb is called with the names and numbers of a victim, on a connection that the victim has just used, and must
-answer exactly as it did before the victim had any data, when it was called with names of nobody: the same rows, counts
+Functions and tables are read from the catalogue, so that a new one is attacked as well, or the suite fails until it can
+be. Each function is called with the names and numbers of a victim, on a connection that the victim has just used. The
+result must be exactly the one that it returned for invented names before the victim had any data: the same rows, counts
 and words. The victim's rows are compared after each attack, and the attack is rolled back.
 """
 
@@ -66,7 +66,7 @@ OF_THE_MOMENT = {
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """Something that a stranger reached. It names the way, and holds nothing of what was found."""
+    """Data that a stranger reached. It names the attack, and contains none of the data."""
 
     stranger: str
     way: str
@@ -124,7 +124,7 @@ class Stranger:
         return self.claims is None and "admin" in self.who.get("rights", "")
 
     def left(self, known: Known) -> dict[str, str]:
-        """The settings that a function finds: another user's."""
+        """The settings of another user, which a function finds on the connection."""
         return {**self.settings, "cid": known["cid"]} if self.settings else {}
 
     def said(self, known: Known) -> dict[str, str]:
@@ -183,7 +183,7 @@ class Verb:
     parameters: tuple[Parameter, ...]  # without `who`
 
     def forms(self) -> list[tuple[Parameter, ...]]:
-        """With what it needs; with each of what it may be given as well; and with everything."""
+        """Return the calls to make: with the required arguments, with each optional one as well, and with all."""
         needed = tuple(one for one in self.parameters if not one.optional)
         single = [(*needed, one) for one in self.parameters if one.optional and one.name not in IN_PAIRS]
         return list(dict.fromkeys([needed, *single, self.parameters]))
@@ -236,7 +236,7 @@ class Siege:
         self.digest = self.untouched = ""
 
     async def begin(self, known: Known) -> None:
-        """There is a victim now: this is what its rows must stay like."""
+        """Record the rows of the victim, which no attack may change."""
         self.known = known
         self.digest = await _digest(self.admin, self.tenant, known["cid"])
         self.untouched = await self.fingerprint()
@@ -287,7 +287,7 @@ class Siege:
             return Answer(None, told, columns, changed=await self.fingerprint() != self.untouched)
 
     async def fingerprint(self) -> str:
-        """Of every row of the victim's."""
+        """Return a fingerprint of every row of the victim."""
         return str(await self.admin.fetchval(self.digest)) if self.digest else ""
 
     def judge(self, stranger: Stranger, way: str, before: Answer, now: Answer) -> None:
@@ -308,7 +308,7 @@ class Siege:
             self.found(stranger, way, f"the answer differs from the one about nobody (SQLSTATE {now.sqlstate})")
 
     def sanity(self, way: str, now: Answer) -> None:
-        """An attack that fails for everybody proves nothing, so the victim must succeed or get a stated error."""
+        """Require that the victim succeeds or gets an expected error: an attack that always fails proves nothing."""
         if now.sqlstate is not None and not now.sqlstate.startswith("PV"):
             self.found(self.owner(), way, f"the arguments of this attack do not fit (SQLSTATE {now.sqlstate})")
 
@@ -328,7 +328,7 @@ class Siege:
         await self._touch(stranger, insert, known, await self.admin.fetchval(one_row, self.tenant), allowed=None)
 
     async def _touch(self, stranger: Stranger, sql: str, known: Known, *given: str, allowed: int | None) -> None:
-        """Plain SQL: it must be denied, or touch no row where that is `allowed`."""
+        """Run plain SQL: it must be denied or, where that is `allowed`, affect no row."""
         self.attacks += 1
         way = sql.partition(" SELECT ((")[0]
         async with self.acting(stranger, stranger.said(known)):
@@ -347,7 +347,7 @@ def _writes(sql: str) -> bool:
 
 
 def _timeless(answer: Any) -> Any:
-    """Without what is of the moment."""
+    """Leave out values that depend on the time."""
     if isinstance(answer, list):
         return [_timeless(one) for one in answer]
     if isinstance(answer, dict):
@@ -356,7 +356,7 @@ def _timeless(answer: Any) -> Any:
 
 
 async def _digest(admin: Any, tenant: str, cid: str) -> str:
-    """One statement that reads all rows of a victim."""
+    """Return one statement that reads all rows of a victim."""
     literal = await admin.fetchval("SELECT quote_literal($1)", tenant)
     with_cid = {
         row[0]

@@ -210,7 +210,7 @@ ARGUMENTS = {
 
 
 class NoAttack(Exception):
-    """The suite does not know how to attack this; the message names what is missing."""
+    """The suite has no attack for this function or table. The message names what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +237,11 @@ class Known:
         raise NoAttack(f"{verb}: no attack on its argument {parameter.name} ({parameter.type}); add one to ARGUMENTS")
 
     def seen_by(self, user: str) -> Known:
-        """The same, for a caller who writes under the own name."""
+        """Return the same names for a caller who writes under its own name."""
         return Known({**self.values, **_written_by(user)})
 
     def masked(self, text: str) -> str:
-        """The text with every name of these in it taken out; numbers are too short to be recognised."""
+        """Return the text without any of these names. Numbers stay, because they are too short to be recognised."""
         longest_first = sorted(self.values.items(), key=lambda one: -len(one[1]))  # a path has an owner in it
         for name, value in longest_first:
             if len(value) > 10:
@@ -273,7 +273,7 @@ def _common(tenant: str, run: str, owner: str | None = None) -> dict[str, str]:
 
 
 def _written_by(user: str) -> dict[str, str]:
-    """The arguments that name whom a turn is from."""
+    """Return the arguments that name the author of a turn."""
     draft = rows.draft_json(DraftBuilder(BpeCounter()).draft(FRESH, "user", "x", actor=user or "x"))
     return {"me": user or "x", "drafts": canonical_json([draft])}
 
@@ -299,7 +299,7 @@ async def victim(
     owner: str | None = None,
     participants: tuple[str, ...] = (),
 ) -> Known:
-    """A conversation with everything in it, made by the verbs; and a row in each table that they left empty.
+    """Make a conversation with everything in it through the methods, and a row in each table that they left empty.
 
     `folder` holds its file.
     """
@@ -391,7 +391,7 @@ async def _fill(admin: Any, known: dict[str, str]) -> None:
 
 
 async def _fill_one(admin: Any, table: str, known: dict[str, str]) -> None:
-    """A row with something in every column that must have something."""
+    """Insert a row with a value in every required column."""
     columns = await admin.fetch(
         """SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type FROM pg_attribute a
         WHERE a.attrelid = $1::text::regclass AND a.attnum > 0 AND NOT a.attisdropped
@@ -417,7 +417,7 @@ async def tables(admin: Any) -> list[str]:
 
 
 async def remove(admin: Any, *tenants: str) -> None:
-    """Everything of these tenants. Rows that others hang on go after those."""
+    """Delete all data of these tenants. Rows that others refer to are deleted last."""
     waiting = await tables(admin)
     async with admin.transaction():
         while waiting:

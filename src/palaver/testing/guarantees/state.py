@@ -54,7 +54,7 @@ async def state_is_not_indexed_embedded_or_counted(db: Database) -> None:
 
 @guarantee
 async def state_is_never_summarised(db: Database) -> None:
-    """However long a state conversation is, it gets no summaries, notes or facts, and no model is shown it."""
+    """A state conversation of any length gets no summaries, notes or facts, and is never sent to a model."""
     async with db.open() as store:
         state = await _state(store)
         await state.append_many({"role": "user", "content": f"I live in {WORD} {n}"} for n in range(120))
@@ -137,7 +137,7 @@ async def forgotten_state_is_gone(db: Database) -> None:
 
 @guarantee
 async def items_are_ranked_by_themselves(db: Database) -> None:
-    """In a conversation of the kind items, a hit is not credited with what stands before or after it."""
+    """In a conversation of the kind items, the score of a hit does not depend on its neighbours."""
     async with db.open() as store:
         items = await store.conversation("notes", settings={"kind": "items"})
         for text in ("The harbour opens at nine.", f"A note on {WORD}.", "Bread and butter."):

@@ -24,7 +24,7 @@ async def kinds(talk: Conversation) -> list[str]:
 
 @guarantee
 async def a_stream_becomes_a_turn(db: Database) -> None:
-    """Leaving the block commits the turn, with its whole text and what became known at the end."""
+    """Leaving the block commits the turn, with its whole text and the fields that are known only at the end."""
     async with db.open() as store:
         talk = await store.conversation("k")
         async with talk.stream("assistant", actor="bot", metadata={"a": 1}) as out:
@@ -204,7 +204,7 @@ async def a_cancellation_aborts_the_stream(db: Database) -> None:
 
 @guarantee
 async def a_stopped_stream_is_complete(db: Database) -> None:
-    """A user who presses stop commits what came, with the reason."""
+    """If a user stops an answer, the text so far is committed, with the reason."""
     async with db.open() as store:
         talk = await store.conversation("k")
         turn = await talk.append_open("assistant")
@@ -235,7 +235,7 @@ async def a_dead_writers_stream_is_sealed(db: Database) -> None:
 
 @guarantee
 async def a_living_writers_stream_is_left_alone(db: Database) -> None:
-    """Before the lease is over, a stream stays open, also for a writer that comes from another store."""
+    """Before the lease is over, a stream stays open, even for a writer from another store."""
     clock = FakeClock()
     async with db.open(clock=clock, stream_lease=LEASE) as store:
         talk = await store.conversation("k")
@@ -340,7 +340,7 @@ async def _is_sealed(talk: Conversation, out: TurnWriter, status: str) -> None:
 
 @guarantee
 async def a_writer_writes_one_turn_in_one_block(db: Database) -> None:
-    """A writer refuses what is written before its block, and a second block."""
+    """A writer refuses text before its block, and a second block."""
     async with db.open() as store:
         talk = await store.conversation("k")
         for flush in (60, "end"):
@@ -358,7 +358,7 @@ async def a_writer_writes_one_turn_in_one_block(db: Database) -> None:
 
 @guarantee
 async def a_writer_that_was_taken_for_dead_is_told(db: Database) -> None:
-    """A writer whose stream was sealed under it gets StreamSealed, and its text up to then is kept."""
+    """A writer whose stream was sealed by others gets StreamSealed, and its text up to then is kept."""
     clock = FakeClock()
     async with db.open(clock=clock, stream_lease=LEASE) as store:
         talk = await store.conversation("k")
@@ -377,7 +377,7 @@ async def a_writer_that_was_taken_for_dead_is_told(db: Database) -> None:
 
 @guarantee
 async def a_repeated_chunk_changes_nothing(db: Database) -> None:
-    """Chunks are numbered; a number that was stored before changes nothing, and the answer is the next number."""
+    """Chunks are numbered; repeating a stored number changes nothing, and returns the next number."""
     async with db.open() as store:
         talk = await store.conversation("k")
         turn = await talk.append_open("assistant")
@@ -496,7 +496,7 @@ async def an_edit_cuts_a_stream_that_it_discards(db: Database) -> None:
 
 @guarantee
 async def streams_that_have_expired_are_in_nobodys_way(db: Database) -> None:
-    """Dead streams of conversations whose time to live is over keep no other stream from being sealed."""
+    """Dead streams in expired conversations do not keep other streams from being sealed."""
     clock = FakeClock()
     async with db.open(clock=clock, worker=False) as store:
         old, talk = await store.conversation("old", ttl=60), await store.conversation("k")

@@ -99,7 +99,7 @@ async def a_correction_wins(db: Database) -> None:
 
 @guarantee
 async def deleting_a_source_deletes_what_was_learnt(db: Database) -> None:
-    """An item goes with the last turn that says it, whether a turn or a conversation is deleted, and by whom."""
+    """An item is deleted with the last turn that says it, even if a conversation or another user deletes that turn."""
     async with db.open(person="read-write") as store:
         first = await talk_of(store, "ada", "a", "I live in Berlin.", "I am allergic to nuts.")
         second = await talk_of(store, "ada", "b", "I live in Berlin.", "I moved to Rome.")
@@ -188,7 +188,7 @@ async def an_erased_person_has_no_memory(db: Database) -> None:
 
 @guarantee
 async def persons_are_remembered_only_where_it_is_wanted(db: Database) -> None:
-    """Nothing is learnt unless the store, the tenant or the conversation says so; a conversation can be left out."""
+    """Nothing is learnt unless the store, tenant or conversation turns it on; a conversation can be left out."""
     async with db.open() as store:
         await talk_of(store, "ada", "a", "I live in Berlin.")
         assert await store.person("ada").fact_history() == []

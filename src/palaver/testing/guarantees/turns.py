@@ -142,7 +142,7 @@ async def a_refused_append_uses_up_no_number(db: Database) -> None:
 
 @guarantee
 async def ids_are_told_apart(db: Database) -> None:
-    """No two turns have the same id, also those of two conversations with the same number at the same moment."""
+    """No two turns have the same id, even in two conversations, with the same number, at the same moment."""
     async with db.open() as store:
         talks = [await store.conversation() for _ in range(50)]
         turns = await asyncio.gather(*(talk.append("user", "x") for talk in talks))
@@ -211,7 +211,7 @@ async def retries_in_flight_store_once(db: Database) -> None:
 
 @guarantee
 async def a_key_stands_for_one_content(db: Database) -> None:
-    """The same idempotency key with another content is refused, and the error names the turn that has the key."""
+    """The same idempotency key with different content is refused, and the error names the turn that has the key."""
     async with db.open() as store:
         talk = await store.conversation("k")
         first = await talk.append("user", "pay 5", idempotency_key="x")
@@ -289,7 +289,7 @@ async def a_retry_needs_no_new_expectation(db: Database) -> None:
 
 @guarantee
 async def time_only_goes_forward(db: Database) -> None:
-    """The times that an engine gives to turns and events rise strictly, also while the clock stands or goes back."""
+    """The times that an engine gives to turns and events rise strictly, even if the clock stands still or goes back."""
     clock = FakeClock()
     async with db.open(clock=clock) as store:
         talk = await store.conversation("k")
@@ -341,7 +341,7 @@ async def a_given_time_is_kept(db: Database) -> None:
 
 @guarantee
 async def turns_name_their_actor(db: Database) -> None:
-    """When the caller names no actor, the user, the agent or the role stands in."""
+    """If the caller names no actor, the actor is the user, the agent or the role."""
     async with db.open(scope=Scope("default", "ada").with_rights(SYSTEM, ACT_FOR)) as store:
         talk = await store.conversation("k", agent="helper")
         assert (await talk.append("user", "hi")).actor == "ada"
