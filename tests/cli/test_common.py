@@ -11,6 +11,7 @@ import pytest
 
 import palaver
 from palaver.cli import ORDER
+from palaver.cli.database import hide_password
 from tests.cli.conftest import process
 
 LOOKING = [
@@ -128,6 +129,15 @@ def test_a_database_that_cannot_be_opened_is_an_error_without_a_traceback(db):
     assert done.stderr.startswith("error: ")
     assert len(done.stderr.splitlines()) == 1
     assert "swordfish" not in done.stderr
+
+
+@pytest.mark.parametrize("password", ["s3cret", "a#s3cret", "a/s3cret", "p@s3cret", "a?s3cret"])
+def test_a_password_is_not_printed(password):
+    """Not even one that cuts the URL in two, as doctor prints such a URL with its problem."""
+    assert "s3cret" not in hide_password(f"postgresql://ada:{password}@db:5432/chats")
+    assert "s3cret" not in hide_password(f"postgresql://ada@db/chats?password={password.replace('#', '')}&user=ada")
+    assert hide_password("postgresql://ada@db/chats") == "postgresql://ada@db/chats"
+    assert hide_password("sqlite:////data/a:b@c.db") == "sqlite:////data/a:b@c.db"
 
 
 def test_a_reader_that_has_enough_is_no_error():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from palaver.conversations.conversation import Conversation
 from palaver.conversations.internals import engine_of
@@ -45,7 +46,7 @@ def database_url(text: str) -> str:
 
 def sqlite_path(url: str) -> Path | None:
     """Return the file that an SQLite URL names; None for another engine."""
-    if urlsplit(url).scheme != "sqlite":
+    if not url.lower().startswith("sqlite:"):
         return None
     from palaver.engines.sqlite.connection import SQLiteAddress
 
@@ -202,8 +203,6 @@ async def _even_damaged(store: Store, looking: Awaitable[Conversation]) -> Conve
 
 
 def hide_password(url: str) -> str:
-    """Return the URL without its password."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":…@")).geturl()
+    """Return the URL without its password, even if the password has characters that end the address of a URL."""
+    shown = re.sub(r"^(\w[\w+.-]*://[^:/?#@]*):.*@", r"\1:…@", url)
+    return re.sub(r"([?&]password=)[^&]*", r"\1…", shown)

@@ -11,7 +11,6 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
@@ -19,6 +18,7 @@ from palaver.cli.app import Call, command
 from palaver.cli.database import existing, hide_password, sqlite_path
 from palaver.cli.migrate import read_pragma, read_schema
 from palaver.cli.output import counted, emit, size, table
+from palaver.conversations.engine_choice import scheme_of
 from palaver.conversations.internals import engine_of, worker_of
 from palaver.errors import FilesNotConfigured, NotFound, PalaverError
 from palaver.memory.worker.jobs.repair import repair_conversation, repair_database
@@ -131,7 +131,7 @@ async def _database(url: str) -> dict[str, Any]:
         path = sqlite_path(url)
         if path is not None:
             found.update(_file(path))
-        elif urlsplit(url).scheme in ("postgresql", "postgres") and find_spec("asyncpg") is not None:
+        elif scheme_of(url) in ("postgresql", "postgres") and find_spec("asyncpg") is not None:
             async with asyncio.timeout(SERVER_SECONDS):
                 found.update(await _server(url))
     except PalaverError as problem:

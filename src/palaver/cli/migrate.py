@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
 from palaver.cli.app import Call, command
 from palaver.cli.database import creating, hide_password, sqlite_path
 from palaver.cli.output import emit, note, say
+from palaver.conversations.engine_choice import scheme_of
 from palaver.errors import (
     InvalidInput,
     MissingExtra,
@@ -146,7 +146,7 @@ async def _migrated_file(call: Call, path: Path) -> tuple[int | None, int]:
 
 async def _migrated_server(url: str, extras: Extras) -> tuple[int | None, int]:
     """Migrate a Postgres database. Return its schema before, None if it had none, and after."""
-    if urlsplit(url).scheme not in ("postgresql", "postgres"):
+    if scheme_of(url) not in ("postgresql", "postgres"):
         raise InvalidInput("db", "must be a file or a Postgres database")
     try:
         from palaver.engines.postgres import migrate, transports

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
-from urllib.parse import urlsplit
 
 from palaver.conversations.open_options import DatabaseOptions
 from palaver.errors import InvalidInput, MissingExtra
@@ -19,12 +18,18 @@ POSTGRES_OPTIONS = (
 )  # fmt: skip
 
 
+def scheme_of(url: str) -> str:
+    """Return the scheme of a URL, of which the rest may be invalid: `urlsplit` raises for some passwords."""
+    scheme, colon, _ = url.partition(":")
+    return scheme.lower() if colon else ""
+
+
 def open_engine(url: str, clock: Clock, home: Scope, options: DatabaseOptions) -> AbstractAsyncContextManager[Engine]:
     """Open the engine that a URL names. `home` is the scope of an engine that may work for one only."""
     if not isinstance(url, str):
         raise InvalidInput("url", f"must be text, not {type(url).__name__}")
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    scheme = urlsplit(url).scheme
+    scheme = scheme_of(url)
     if scheme in ("supabase+https", "supabase+http"):
         _check_options(given, ("key", "token", "migrate_url"), "is for Postgres; a Supabase project has one address")
         try:

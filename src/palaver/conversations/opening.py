@@ -15,7 +15,7 @@ from palaver.context.builder import ContextBuilder
 from palaver.conversations.clock_watch import ClockWatch
 from palaver.conversations.components import Components
 from palaver.conversations.details import clean_scope
-from palaver.conversations.engine_choice import open_engine
+from palaver.conversations.engine_choice import open_engine, scheme_of
 from palaver.conversations.internals import components_of, maintenance_of, sessions_of
 from palaver.conversations.lifetime import Lifetime
 from palaver.conversations.open_options import (
@@ -226,10 +226,9 @@ def default_folder(url: str) -> Path | None:
 
     A folder of one machine would be lost with its container, and another process would not find it.
     """
-    parts = urlsplit(url)
-    if parts.scheme != "sqlite":
+    if scheme_of(url) != "sqlite":
         return None
-    path = Path(unquote(parts.path[1:]) or "palaver")
+    path = Path(unquote(urlsplit(url).path[1:]) or "palaver")
     return path.with_name(path.name + "-files")
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
 import palaver
 from palaver.engines.postgres.address import Address, parse_address
-from palaver.errors import InvalidInput
+from palaver.errors import EngineUnavailable, InvalidInput
 from tests.support.postgres_server import connections_of_the_application
 
 HERE = "postgresql://ada:secret@db.example:5432/chats"
@@ -98,3 +99,35 @@ async def test_a_pool_of_the_application_is_used_and_stays_open(postgres_url: st
             await talk.verify()
             assert "its own" in [name for _, name in await connections_of_the_application(postgres_database)]
         assert await pool.fetchval("SELECT 1") == 1
+
+
+@pytest.mark.parametrize("password", ["a#b-secret", "a/b-secret", "a?b-secret", "a[b-secret", "p@ss/w:rd-secret"])
+async def test_a_password_that_cuts_the_url_in_two_is_refused_with_the_way_out(password: str) -> None:
+    """Not a traceback, and no part of the password in the message."""
+    url = f"postgresql://ada:{password}@127.0.0.1:1/chats"
+    with pytest.raises(InvalidInput, match="percent-encoded: # is %23") as problem:
+        async with palaver.open(url):
+            pass
+    assert "secret" not in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ada:p%23s%2Fw@db/chats",
+        "postgresql:///chats?host=%2Frun%2Fpostgresql",
+        "postgresql://ada:x@one:5432,two:5433/chats?target_session_attrs=read-write",
+        "postgresql://ada:x@[::1]:5432/chats",
+    ],
+)
+def test_a_url_of_every_form_is_read(url: str) -> None:
+    assert urlsplit(parse_address(url).dsn) == urlsplit(url)
+
+
+async def test_an_unknown_host_and_a_server_without_tls_are_named(postgres_url: str) -> None:
+    with pytest.raises(EngineUnavailable, match=r"host name is unknown.*percent-encoded"):
+        async with palaver.open("postgresql://ada:x@db.invalid/chats"):
+            pass
+    with pytest.raises(EngineUnavailable, match="does not use TLS, but sslmode"):
+        async with palaver.open(f"{postgres_url}?sslmode=require"):
+            pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from palaver.errors import InvalidInput
 
@@ -51,7 +51,7 @@ class Address:
 
 def parse_address(url: str, **given: Any) -> Address:
     """Read a URL. Options that are given override its parameters. Raises `InvalidInput` for unknown parameters."""
-    parts = urlsplit(url)
+    parts = _split(url)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name in query:
         _check_known(name)
@@ -59,6 +59,27 @@ def parse_address(url: str, **given: Any) -> Address:
     own |= {name: _checked(name, name, value) for name, value in given.items() if value is not None}
     dsn = urlunsplit(parts._replace(scheme="postgresql", query=urlencode(query)))
     return replace(Address(dsn), **own)
+
+
+def _split(url: str) -> SplitResult:
+    """Split a URL. Refuse one that a password cuts in two, without repeating any of it."""
+    try:
+        parts = urlsplit(url)
+        is_whole = [one.port for one in _hosts(parts)] and not parts.fragment and "@" not in parts.path
+    except ValueError:  # a port that is not a number, or half of a pair of brackets
+        is_whole = False
+    if not is_whole:
+        raise InvalidInput(
+            "url",
+            "host and port cannot be read. Write special characters of the user and the password percent-encoded: "
+            "# is %23, / is %2F, ? is %3F, @ is %40, [ is %5B",
+        )
+    return parts
+
+
+def _hosts(parts: SplitResult) -> list[SplitResult]:
+    """Return one URL for each host: the driver accepts several, separated by commas."""
+    return [urlsplit(f"//{one}") for one in parts.netloc.rpartition("@")[2].split(",")]
 
 
 def _check_known(name: str) -> None:

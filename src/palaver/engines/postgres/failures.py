@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -136,8 +137,18 @@ def translate_errors(*, administrator: bool = False) -> Iterator[None]:
     except (asyncpg.DataError, asyncpg.UnsupportedClientFeatureError, asyncpg.UnsupportedServerFeatureError) as problem:
         raise EngineError(f"the driver cannot send this statement ({type(problem).__name__})") from None
     except DRIVER_ERRORS as problem:
-        what = f"the database cannot be reached ({type(problem).__name__})"
-        raise lost(f"{what}: is it running, and is the address right?") from None
+        raise lost(_unreachable(problem)) from None
+
+
+def _unreachable(problem: Exception) -> str:
+    """Say why there is no connection, and what to check. The driver's text may contain a part of the password."""
+    if isinstance(problem, socket.gaierror):
+        advice = "its host name is unknown: is the address right, and is the password in it percent-encoded?"
+    elif "rejected SSL" in str(problem):
+        advice = "it does not use TLS, but sslmode in the address requires it"
+    else:
+        advice = "is it running, and is the address right?"
+    return f"the database cannot be reached ({type(problem).__name__}): {advice}"
 
 
 def lost(message: str) -> EngineUnavailable:
