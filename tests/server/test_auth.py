@@ -475,6 +475,34 @@ def test_settings_come_from_file_then_environment_then_command(tmp_path: Path) -
         read_settings({}, str(file))
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('[server]\nrate = "fast"', "rate: must be a number"),
+        ("[server]\nport = 99999", "port: must be from 0 to 65535"),
+        ("[server]\nport = true", "port: must be a whole number"),
+        ('[server]\nhosts = "a.example"', "hosts: must be a list"),
+        ("[server]\nrequire_auth = 1", "require_auth: must be true or false"),
+        ('budgets = "x"', "budgets: must be a mapping"),
+        ('[models.fast]\nmodle = "openai:small"', "models.fast: unknown option 'modle'"),
+        ("[server\nport = 1", r"is not valid TOML: .*line 1"),
+    ],
+)
+def test_a_value_of_another_type_in_the_file_is_refused_at_the_start(tmp_path: Path, line: str, says: str) -> None:
+    """A server that starts with it would fail at each request."""
+    file = tmp_path / "palaver.toml"
+    file.write_text(line + "\n")
+    with pytest.raises(InvalidInput, match=says):
+        read_settings({}, str(file))
+
+
+def test_a_value_in_the_environment_that_cannot_be_read_says_what_it_must_be() -> None:
+    with pytest.raises(InvalidInput, match="PALAVER_RATE: must be a number"):
+        read_settings({"PALAVER_RATE": "fast"}, None)
+    with pytest.raises(InvalidInput, match=r"PALAVER_BUDGETS: must be .* a JSON object"):
+        read_settings({"PALAVER_BUDGETS": "none"}, None)
+
+
 def test_a_short_secret_and_an_origin_for_all_are_refused() -> None:
     for name in ("jwt_secret", "ticket_secret", "audit_key"):
         with pytest.raises(InvalidInput, match=r"at least \d\d bytes") as refused:

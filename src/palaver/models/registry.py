@@ -91,7 +91,8 @@ class ModelRegistry:
                 await model.aclose()
 
 
-def _open_with_options(called: str, given: Mapping[str, object]) -> ChatModel:
+def check_model_options(called: str, given: Mapping[str, object]) -> str:
+    """Refuse unknown options, a missing model and an invalid price. Returns the model."""
     unknown = given.keys() - set(OPTIONS)
     model = given.get("model")
     if unknown or not isinstance(model, str):
@@ -99,6 +100,11 @@ def _open_with_options(called: str, given: Mapping[str, object]) -> ChatModel:
         raise InvalidInput(f"models.{called}", f"{problem}; the options are {', '.join(OPTIONS)}")
     if "price" in given:
         Price.of(called, given["price"])  # so that an invalid price is rejected now, not at the end of an answer
+    return model
+
+
+def _open_with_options(called: str, given: Mapping[str, object]) -> ChatModel:
+    model = check_model_options(called, given)
     rest = {name: value for name, value in given.items() if name not in ("model", "price")}
     return open_model(model, **rest)
 

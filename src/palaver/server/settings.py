@@ -17,6 +17,7 @@ from palaver.core.budgets import clean_options
 from palaver.errors import InvalidInput
 from palaver.memory.model_calls import CALLS_PER_DAY, check_limit
 from palaver.memory.person_settings import PERSON_MODES, PersonMode, PersonOptions
+from palaver.models.registry import check_model_options
 
 LOCAL_USER = "user"  # whose memory it is on loopback without keys
 PORT = 8484
@@ -177,6 +178,8 @@ class ServerSettings:
             )
         if self.audit_key is not None:
             clean_sealing_key(self.audit_key.encode())
+        if not 0 <= self.port <= 65_535:
+            raise InvalidInput("port", "must be from 0 to 65535")
         if self.workers < 1:
             raise InvalidInput("workers", "must be 1 or more")
         if self.workers > 1 and self.url.startswith(("sqlite:", "memory:")):
@@ -202,6 +205,9 @@ class ServerSettings:
         if decided := RESERVED_FIELDS.intersection(self.provider_fields):
             raise InvalidInput("provider_fields", f"cannot contain {sorted(decided)[0]!r}: Palaver sets it")
         clean_options(self.budgets)
+        for name, spec in self.models.items():
+            if isinstance(spec, Mapping):
+                check_model_options(name, spec)
         check_limit("model_calls_per_day", self.model_calls_per_day)
         if self.person not in ("auto", *PERSON_MODES):
             raise InvalidInput("person", f"must be one of auto, {', '.join(PERSON_MODES)}")
@@ -237,13 +243,18 @@ def read_settings(environment: Mapping[str, str], config: str | None, **given: A
         if text:
             found[one.name] = _parse_value(one.name, text)
     found.update({name: value for name, value in given.items() if value is not None})
-    return replace(ServerSettings(), **_lists_to_tuples(found)).check()
+    found = _lists_to_tuples(found)
+    for name, value in found.items():
+        _check_type(name, value)
+    return replace(ServerSettings(), **found).check()
 
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         data = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as problem:
+    except tomllib.TOMLDecodeError as problem:
+        raise InvalidInput("config", f"{path} is not valid TOML: {problem}") from None
+    except (OSError, UnicodeDecodeError) as problem:
         raise InvalidInput("config", f"{path} cannot be read ({type(problem).__name__})") from None
     found = {**data.pop("server", {}), **data}
     known = {one.name for one in fields(ServerSettings)}
@@ -263,7 +274,36 @@ def _parse_value(name: str, text: str) -> Any:
             return text.lower() in ("1", "true", "yes", "on")
         return int(text) if kind == "int" else float(text) if kind.startswith("float") else text
     except ValueError:
-        raise InvalidInput(f"PALAVER_{name.upper()}", "cannot be read") from None
+        raise InvalidInput(f"PALAVER_{name.upper()}", f"must be {_kind_in_words(kind)}") from None
+
+
+def _check_type(name: str, value: Any) -> None:
+    """Refuse a value of another type now, instead of failing at each request."""
+    kind = str(ServerSettings.__annotations__[name])
+    if value is None and "None" in kind:
+        return
+    if kind.startswith("Mapping"):
+        is_right = isinstance(value, Mapping)
+    elif kind.startswith("tuple"):
+        is_right = isinstance(value, tuple) and all(isinstance(one, str) for one in value)
+    elif kind == "bool":
+        is_right = isinstance(value, bool)
+    elif kind.startswith(("int", "float")):
+        is_number = isinstance(value, int) or (kind.startswith("float") and isinstance(value, float))
+        is_right = is_number and not isinstance(value, bool)
+    else:
+        is_right = isinstance(value, str)
+    if not is_right:
+        raise InvalidInput(name, f"must be {_kind_in_words(kind)}")
+
+
+def _kind_in_words(kind: str) -> str:
+    if kind.startswith("Mapping"):
+        return "a mapping: in TOML a table, in the environment a JSON object"
+    if kind.startswith("tuple"):
+        return "a list of texts"
+    words = {"bool": "true or false", "int": "a whole number", "float": "a number"}
+    return words.get(kind.split(" ")[0], "text")
 
 
 def _lists_to_tuples(found: dict[str, Any]) -> dict[str, Any]:
