@@ -84,7 +84,9 @@ async def revoke_key(store: Store, id: str) -> ApiKey:
     require_right(store.scope, ADMIN)
     key = await engine_of(store).revoke_key(store.scope, clean_name("id", id))
     if key is None:
-        raise InvalidInput("id", "there is no key with this id: `palaver keys list` shows them")
+        raise InvalidInput(
+            "id", f"there is no key with this id in the tenant {store.scope.tenant!r}: see `palaver keys list`"
+        )
     return key
 
 

@@ -114,8 +114,15 @@ def _run_dump(program: str, url: str, dump: Path) -> None:
     address = f"--dbname={parts._replace(netloc=place).geturl()}"
     done = subprocess.run([*command, address], env={**os.environ, **secret}, capture_output=True, text=True)
     if done.returncode:
-        why = (done.stderr.strip().splitlines() or ["?"])[0]
-        raise EngineUnavailable(f"pg_dump failed (it needs an administrator's URL): {why}")
+        said = done.stderr.strip().splitlines() or ["?"]
+        why = " ".join(said[:2] if "version mismatch" in said[0] else said[:1])  # the second line has the versions
+        raise EngineUnavailable(f"pg_dump failed: {why}. {_advice(said[0])}")
+
+
+def _advice(problem: str) -> str:
+    if "version mismatch" in problem:
+        return "Put a pg_dump that is as new as the server, or newer, first in PATH"
+    return "It needs the address of an administrator: a superuser, or a role with BYPASSRLS and pg_read_all_data"
 
 
 @contextmanager

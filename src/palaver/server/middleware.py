@@ -217,18 +217,18 @@ class AuthMiddleware:
             of_sdk = compat_errors.FOREIGN.match(scope["path"]) is not None
             caller = await authenticator.caller(Headers(scope=scope), taken, address, line, of_sdk=of_sdk)
         except Refusal:
-            await _check_rate(self.failed_login_limit, address, scope)
+            await _check_rate(self.failed_login_limit, address, scope, "failed logins")
             raise
         if caller.name != "local":
-            await _check_rate(self.rate_limit, caller.name, scope)
+            await _check_rate(self.rate_limit, caller.name, scope, "requests")
         return caller
 
 
-async def _check_rate(bucket: RateLimit, name: str, scope: Scope) -> None:
+async def _check_rate(bucket: RateLimit, name: str, scope: Scope, counted: str) -> None:
     wait = await bucket.take(name, engine_of(scope["app"].state.services.store))
     if wait is not None:
         seconds = str(max(1, round(wait + 0.5)))
-        raise Refusal(429, f"At most {bucket.rate:g} requests per second", {"Retry-After": seconds}, limit=bucket.rate)
+        raise Refusal(429, f"At most {bucket.rate:g} {counted} per second", {"Retry-After": seconds}, limit=bucket.rate)
 
 
 @dataclass(slots=True)

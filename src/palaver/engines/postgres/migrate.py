@@ -245,7 +245,8 @@ async def _require_roles(connection: Connection) -> None:
     name = await connection.fetchval("SELECT quote_ident(current_user)")
     raise EngineError(
         f"the role {blocked[0][0]} was created by another administrator of this server (roles belong to all of its "
-        f"databases). A superuser or that administrator has to run: GRANT {', '.join(ROLES)} TO {name}"
+        "databases). Use the login of the first migration. For another administrator of another database, a superuser "
+        f"or the administrator that created the role has to run: GRANT {', '.join(ROLES)} TO {name}"
     )
 
 
