@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import threading
@@ -13,8 +14,11 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from palaver.conversations.internals import engine_of
+from palaver.server.middleware import BodyLimitMiddleware
 from palaver.server.process import KeepAliveProtocol
 from palaver.server.settings import ServerSettings
 from palaver.testing.providers import LoopbackProvider, Say
@@ -116,6 +120,19 @@ def test_the_rest_of_a_body_that_was_given_up_is_not_waited_for(
         answer = raw(server, f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{{".encode())
     assert answer.startswith(b"HTTP/1.1 408")
     assert b"\r\nconnection: close\r\n" in answer.lower()
+
+
+async def test_the_time_before_the_server_reads_a_body_does_not_count(settings: Callable[..., ServerSettings]) -> None:
+    """A server that waits for its database must not say that the client was slow."""
+
+    async def slow_to_read(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0.02)
+        assert (await receive())["body"] == b"{}"
+        await Response()(scope, receive, send)
+
+    app = BodyLimitMiddleware(slow_to_read, settings(body_seconds=0.01))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        assert (await client.post("/api/conversations", content=b"{}")).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "attachments"])

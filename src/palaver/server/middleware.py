@@ -252,7 +252,7 @@ class BodyLimitMiddleware:
         body_seconds = settings.upload_seconds if is_upload else settings.body_seconds
         seconds = settings.answer_seconds if LONG.fullmatch(path) else settings.request_seconds
         seconds += body_seconds if is_upload else 0.0
-        body = _Body(receive, limit, time.monotonic() + body_seconds)
+        body = _Body(receive, limit, body_seconds)
         started = False
         try:
             async with asyncio.timeout(seconds) as patience:
@@ -279,21 +279,23 @@ def _too_large(size: int, limit: int) -> Refusal:
 
 @dataclass(slots=True)
 class _Body:
-    """Counts and times a body while it arrives."""
+    """Counts a body and times how long the server waits for it, without the time until the server reads it."""
 
     source: Receive
     limit: int
-    deadline: float
+    seconds_left: float
     size: int = 0
     complete: bool = False
 
     async def receive(self) -> Message:
         if self.complete:
             return await self.source()  # only the disconnect is left
+        begun = time.monotonic()
         try:
-            message = await asyncio.wait_for(self.source(), self.deadline - time.monotonic())
+            message = await asyncio.wait_for(self.source(), self.seconds_left)
         except TimeoutError:
             raise Refusal(408, "The body did not arrive in time", {"Connection": "close"}) from None
+        self.seconds_left -= time.monotonic() - begun
         if message["type"] == "http.request":
             self.size += len(message.get("body", b""))
             self.complete = not message.get("more_body", False)
