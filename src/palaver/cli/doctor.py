@@ -197,7 +197,7 @@ def _files(url: str) -> dict[str, str | None]:
 
 
 async def _server(url: str) -> dict[str, Any]:
-    """The schema of a Postgres database, and whether it is distributed over a cluster."""
+    """The schema of a Postgres database, the roles of the login, and whether the database is distributed."""
     from palaver.engines.postgres import citus, migrate, transports
 
     async with transports.open_connection(url) as connection, connection.transaction():
@@ -205,6 +205,7 @@ async def _server(url: str) -> dict[str, Any]:
             "schema": (await migrate.read_version(connection)).number,
             "schema_known": migrate.known_version(),
             "cluster": await citus.describe(connection),
+            "roles": await migrate.roles_of_login(connection),
         }
         await migrate.check_version(connection)
     return found
@@ -257,6 +258,8 @@ def _show(report: Mapping[str, Any]) -> None:
         rows.append(("schema", f"{database['schema']} of {database['schema_known']}"))
     if database.get("cluster"):
         rows.append(("cluster", database["cluster"]))
+    if "roles" in database:
+        rows.append(("roles", _describe_roles(database["roles"])))
     rows.append(("problem", database["problem"] or "none"))
     rows += [("repaired", one) for one in database.get("repaired", ())]
     rows += [("jobs", one) for one in database.get("waiting", ())]
@@ -266,6 +269,13 @@ def _show(report: Mapping[str, Any]) -> None:
     rows.append(("local embedder", _embedder_advice(report["embedder"])))
     rows += [(f"extra {name}", _advice(name, extra)) for name, extra in report["extras"].items()]
     table(("what", "value"), rows)
+
+
+def _describe_roles(roles: Sequence[str]) -> str:
+    member = f"member of {', '.join(roles)}" if roles else "member of none of Palaver's roles"
+    if "palaver_worker" in roles:
+        return member
+    return f"{member}; without palaver_worker, background work is done for one tenant only: GRANT palaver_worker TO …"
 
 
 def _advice(name: str, extra: Mapping[str, Any]) -> str:

@@ -144,6 +144,12 @@ async def _call(connection: Connection, name: str) -> int | None:
     return int(await connection.fetchval(f"SELECT palaver.{name}()"))
 
 
+async def roles_of_login(connection: Connection) -> list[str]:
+    """Return the roles of Palaver that this login is a member of."""
+    sql = "SELECT rolname FROM pg_roles WHERE rolname = ANY($1::text[]) AND pg_has_role(oid, 'MEMBER') ORDER BY rolname"
+    return [name for (name,) in await connection.fetch(sql, ROLES)]
+
+
 async def check_version(connection: Connection) -> None:
     """Raise when this version of Palaver cannot work with the database's schema."""
     refuse_version(await read_version(connection), "database")
