@@ -98,6 +98,7 @@ sbom:
 	$(PYTHON) -m venv $(RELEASED)-tools
 	$(RELEASED)-tools/bin/python -m pip install --quiet cyclonedx-bom
 	$(RELEASED)-tools/bin/cyclonedx-py environment --pyproject pyproject.toml --of JSON -o build/sbom.json $(RELEASED)/bin/python
+	$(RELEASED)/bin/python -m tools.sbom_version build/sbom.json
 
 # Run the failed tests once more, alone. A test that passes now depends on the load of the machine: it is listed at the end,
 # and must be fixed. With CI=true, more than two such tests fail the run.
