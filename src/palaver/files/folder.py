@@ -149,5 +149,5 @@ def translate_errors(path: str, *, written: bool = False) -> Iterator[None]:
         if isinstance(problem, (FileNotFoundError, IsADirectoryError, NotADirectoryError)) and not written:
             raise AttachmentNotFound(path) from None
         if problem.errno == ENOSPC:
-            raise DatabaseFull("no space left for files; nothing was written") from None
+            raise DatabaseFull("no space left for files; nothing was written: free some space") from None
         raise EngineUnavailable(f"the files cannot be reached ({type(problem).__name__})") from None

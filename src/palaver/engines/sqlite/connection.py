@@ -66,7 +66,7 @@ def translate_errors(path: Path) -> Iterator[None]:
     except apsw.CorruptError as problem:
         raise errors.DatabaseCorrupt(f"{path} is damaged: restore a backup, or run `palaver doctor`") from problem
     except apsw.FullError as problem:
-        raise errors.DatabaseFull(f"no space left for {path}; nothing was written") from problem
+        raise errors.DatabaseFull(f"no space left for {path}; nothing was written: free some space") from problem
     except apsw.ReadOnlyError as problem:
         raise errors.DatabaseReadOnly(f"{path} or its folder cannot be written") from problem
     except (apsw.BusyError, apsw.LockedError) as problem:
@@ -98,7 +98,7 @@ def _io_error(path: Path, problem: apsw.IOError) -> errors.EngineError:
     # SQLite reports a full disk as a failed write in some places, and as "full" in others.
     space = os.statvfs(path.parent) if path.parent.exists() else None
     if space is not None and space.f_bavail == 0:
-        return errors.DatabaseFull(f"no space left for {path}; nothing was written")
+        return errors.DatabaseFull(f"no space left for {path}; nothing was written: free some space")
     return errors.EngineUnavailable(f"the disk under {path} failed ({type(problem).__name__})")
 
 
