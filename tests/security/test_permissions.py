@@ -90,6 +90,8 @@ PARAMETERS = {
     "delete_server_model": {"name": "added"},
     "upload_attachment": {"filename": "x.txt"},
     "find_conversation": {"key": "shared"},
+    "search_conversations": {"q": "x"},
+    "search_turns": {"q": "x"},
 }
 NAMING = ("{conversation}", "{response}", "{completion}", "{chat}")
 
@@ -177,7 +179,9 @@ class World:
         if operation.name == "create_chat_message":
             said = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "x"}]}
             body = {"id": ids["conversation"], "messages": [said]}
-        parameters = {"q": "x", "conversation": ids["conversation"], **PARAMETERS.get(operation.name, {})}
+        parameters = {**PARAMETERS.get(operation.name, {})}
+        if operation.name == "follow_conversations":
+            parameters["conversation"] = ids["conversation"]
         client = self.clients[kind.name]
         with client.stream(operation.method, operation.url.format(**ids), json=body, params=parameters) as answer:
             if answer.status_code < 400:  # some streams have no end

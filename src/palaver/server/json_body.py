@@ -1,17 +1,20 @@
-"""JSON bodies of requests. A body that cannot be read is refused with the exact cause."""
+"""The JSON bodies and parameters of requests. One that cannot be read is refused with the exact cause."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
+from palaver.core.validation import did_you_mean
 from palaver.server.errors import Refusal
 
+OWN_API = "/api/"  # the other protocols belong to providers, whose clients may send more
 TOO_DEEP = "is nested too deeply"
 
 
@@ -50,12 +53,33 @@ class _JsonRequest(Request):
 
 
 class JsonRoute(APIRoute):
-    """A route that says why a body cannot be read. FastAPI alone accepts NaN, and hides that a body is too deep."""
+    """A route that says why a request cannot be read.
+
+    FastAPI alone accepts NaN, hides that a body is too deep, and ignores unknown parameters of the query. A misspelt
+    filter would return everything.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
+        is_own = self.path.startswith(OWN_API)
+        known = sorted(_query_names(self.dependant))
 
         async def handle_json(request: Request) -> Response:
+            if is_own:
+                _refuse_unknown(request.query_params.keys(), known)
             return await handle(_JsonRequest(request.scope, request.receive))
 
         return handle_json
+
+
+def _query_names(dependant: Dependant) -> set[str]:
+    """Return the parameters of a route and of everything that it depends on."""
+    return {one.alias for one in dependant.query_params}.union(*map(_query_names, dependant.dependencies))
+
+
+def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known:
+            there_are = f"there are {', '.join(known)}" if known else "it has none"
+            detail = f"{name}: is not a parameter of this operation{did_you_mean(name, known)}; {there_are}"
+            raise Refusal(422, detail, field=name)

@@ -24,6 +24,7 @@ BODIES: dict[str, Any] = {
     "complete_upload": {"token": "x"},
     "create_items": {"items": []},
 }
+PARAMETERS = {"upload_attachment": {"filename": "x"}, "search_turns": {"q": "peanuts"}}
 NAMING = [face for face in (*REST_OPERATIONS, *COMPAT_OPERATIONS) if "{conversation}" in face.path]
 
 
@@ -59,8 +60,9 @@ def ids(guarded: Running) -> dict[str, Any]:
 
 
 def call(client: httpx.Client, face: Operation, ids: dict[str, Any]) -> httpx.Response:
-    params = {"filename": "x"} if face.name == "upload_attachment" else {"q": "peanuts"}
-    return client.request(face.method, face.url.format(**ids), json=BODIES.get(face.name, {}), params=params)
+    return client.request(
+        face.method, face.url.format(**ids), json=BODIES.get(face.name, {}), params=PARAMETERS.get(face.name)
+    )
 
 
 @pytest.mark.parametrize("who", [("globex", "ada"), ("globex", "eve"), ("acme", "eve")], ids="/".join)

@@ -509,3 +509,30 @@ def test_an_unknown_field_is_named_and_its_value_is_not(client: httpx.Client, ta
     problem = client.post(f"{talk}/turns", json={"role": "user", "content": "x", "x_y": "secret"}).json()
     assert problem["detail"].startswith("x_y: is not known; there are content, actor,")
     assert "secret" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [
+        ("user_id=ada", "did you mean 'owner'?"),
+        ("Limit=5", "did you mean 'limit'?"),
+        ("limit=5&nonsense=secret", "there are "),
+    ],
+)
+def test_an_unknown_parameter_of_a_query_is_refused_with_the_known_ones(
+    client: httpx.Client, query: str, hint: str
+) -> None:
+    """A misspelt filter must not return everything."""
+    response = client.get(f"/api/conversations?{query}")
+    assert response.status_code == 422
+    problem = response.json()
+    assert problem["field"] in {"user_id", "Limit", "nonsense"}
+    assert hint in problem["detail"]
+    assert "secret" not in response.text
+
+
+def test_routes_without_parameters_and_writes_refuse_them_too(client: httpx.Client, talk: str) -> None:
+    assert client.get("/api/models?x=1").json()["detail"] == "x: is not a parameter of this operation; it has none"
+    assert client.post(f"{talk}/turns?key=1", json={"role": "user", "content": "x"}).status_code == 422
+    assert ok(client.get(f"{talk}/turns"))["items"] == []
+    assert client.post(f"{talk}/turns", json={"role": "user", "content": "x"}).status_code == 201
