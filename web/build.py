@@ -16,7 +16,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows: nothing keeps two builds apart there
+    fcntl = None  # type: ignore[assignment]
 
 WEB = Path(__file__).resolve().parent
 STATIC = WEB.parent / "src" / "palaver" / "server" / "web" / "static"
@@ -77,6 +84,15 @@ def run(*arguments: str) -> None:
         raise NoBuild(f"npm {arguments[0]} failed")
 
 
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Wait until no other process builds: two of them would delete each other's node_modules."""
+    with (WEB / ".lock").open("w") as lock:
+        if fcntl is not None:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def install() -> None:
     """Exactly what the lock file says, once."""
     installed, lock = WEB / "node_modules" / ".package-lock.json", WEB / "package-lock.json"
@@ -97,8 +113,15 @@ def is_stale() -> bool:
 
 
 def build() -> None:
-    install()
-    run("run", "--silent", "build")
+    with one_at_a_time():
+        install()
+        run("run", "--silent", "build")
+
+
+def run_task(task: str) -> None:
+    with one_at_a_time():
+        install()
+        run("run", "--silent", task)
 
 
 def task_in(arguments: list[str]) -> str | None:
@@ -109,8 +132,7 @@ def main(arguments: list[str]) -> None:
     if "--node-from-wheel" in arguments:
         node_from_wheel()
     if task := task_in(arguments):
-        install()
-        run("run", "--silent", task)
+        run_task(task)
     elif "--force" in arguments or is_stale():
         build()
 
