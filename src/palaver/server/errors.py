@@ -112,8 +112,9 @@ def _describe_without_input(one: Mapping[str, Any], known: Collection[str]) -> s
     if one["type"] == "extra_forbidden":
         name, fields = one["loc"][-1], known if len(one["loc"]) == 2 else ()
         return f"is not known{did_you_mean(name, fields)}" + (f"; there are {', '.join(fields)}" if fields else "")
-    if one["type"] == "literal_error" and one["loc"][-1] == "role" and one["input"] in OTHER_ROLES:
-        return f"{one['msg']} (did you mean {OTHER_ROLES[one['input']]!r}?)"
+    same = OTHER_ROLES.get(one["input"]) if isinstance(one["input"], str) else None
+    if one["type"] == "literal_error" and one["loc"][-1] == "role" and same:
+        return f"{one['msg']} (did you mean {same!r}?)"
     return str(one["msg"])
 
 

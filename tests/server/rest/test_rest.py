@@ -505,6 +505,13 @@ def test_names_of_other_systems_are_refused_with_ours(
     assert f"did you mean '{ours}'" in response.json()["detail"]
 
 
+@pytest.mark.parametrize("role", [[], {}, ["human"]])
+def test_a_role_that_is_not_a_text_is_refused(client: httpx.Client, talk: str, role: object) -> None:
+    response = client.post(f"{talk}/turns", json={"role": role, "content": "x"})
+    assert response.status_code == 422
+    assert response.json()["field"] == "role"
+
+
 def test_an_unknown_field_is_named_and_its_value_is_not(client: httpx.Client, talk: str) -> None:
     problem = client.post(f"{talk}/turns", json={"role": "user", "content": "x", "x_y": "secret"}).json()
     assert problem["detail"].startswith("x_y: is not known; there are content, actor,")
