@@ -356,6 +356,21 @@ def test_without_pg_dump_it_says_what_to_run(cli, monkeypatch: pytest.MonkeyPatc
     assert "hunter2" not in told.output
 
 
+@pytest.mark.parametrize("password", ["12/hunter2", "a#hunter2", "a[hunter2"])
+def test_a_password_that_cuts_the_url_in_two_is_not_an_argument_of_pg_dump(
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, password: str
+) -> None:
+    program = tmp_path / "pg_dump"
+    program.write_text(f'#!/bin/sh\necho "$@" | tee {tmp_path}/arguments >&2\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    told = cli("backup", "copy", "--db", f"postgresql://admin:{password}@127.0.0.1:1/none")
+    assert told.exit_code == 1
+    assert "percent-encoded" in told.stderr
+    assert "hunter2" not in told.output
+    assert not (tmp_path / "arguments").exists()
+
+
 def test_restoring_postgres_is_left_to_pg_restore(cli) -> None:
     told = cli("restore", "copy", "--db", "postgresql://127.0.0.1:1/none")
     assert told.exit_code == 1

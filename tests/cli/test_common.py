@@ -136,6 +136,7 @@ def test_a_password_is_not_printed(password):
     """Not even one that cuts the URL in two, as doctor prints such a URL with its problem."""
     assert "s3cret" not in hide_password(f"postgresql://ada:{password}@db:5432/chats")
     assert "s3cret" not in hide_password(f"postgresql://ada@db/chats?password={password.replace('#', '')}&user=ada")
+    assert "s3cret" not in hide_password(f"postgresql://ada@db/chats?sslpassword={password.replace('#', '')}&user=ada")
     assert hide_password("postgresql://ada@db/chats") == "postgresql://ada@db/chats"
     assert hide_password("sqlite:////data/a:b@c.db") == "sqlite:////data/a:b@c.db"
 

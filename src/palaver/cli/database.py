@@ -205,4 +205,4 @@ async def _even_damaged(store: Store, looking: Awaitable[Conversation]) -> Conve
 def hide_password(url: str) -> str:
     """Return the URL without its password, even if the password has characters that end the address of a URL."""
     shown = re.sub(r"^(\w[\w+.-]*://[^:/?#@]*):.*@", r"\1:…@", url)
-    return re.sub(r"([?&]password=)[^&]*", r"\1…", shown)
+    return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1…", shown)

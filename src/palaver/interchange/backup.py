@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 import palaver
 from palaver.audit.erasure import read_tombstones
@@ -107,7 +107,9 @@ def _back_up_server(program: str, url: str, files: Path | None, target: Path, ad
 
 def _run_dump(program: str, url: str, dump: Path) -> None:
     """Run pg_dump. The password goes into the environment: arguments of a process are visible to others."""
-    parts = urlsplit(url)
+    from palaver.engines.postgres.address import split_url
+
+    parts = split_url(url)
     place = parts.netloc if parts.password is None else parts.netloc.replace(f":{parts.password}@", "@")
     secret = {} if parts.password is None else {"PGPASSWORD": unquote(parts.password)}
     command = [program, "--format=custom", "--no-password", f"--file={dump}"]

@@ -101,7 +101,13 @@ async def test_a_pool_of_the_application_is_used_and_stays_open(postgres_url: st
         assert await pool.fetchval("SELECT 1") == 1
 
 
-@pytest.mark.parametrize("password", ["a#b-secret", "a/b-secret", "a?b-secret", "a[b-secret", "p@ss/w:rd-secret"])
+@pytest.mark.parametrize(
+    "password",
+    [
+        "a#b-secret", "a/b-secret", "a?b-secret", "a[b-secret", "p@ss/w:rd-secret", "12?b-secret", "12/3?b-secret",
+        "1?a&b-secret",
+    ],
+)  # fmt: skip
 async def test_a_password_that_cuts_the_url_in_two_is_refused_with_the_way_out(password: str) -> None:
     """Not a traceback, and no part of the password in the message."""
     url = f"postgresql://ada:{password}@127.0.0.1:1/chats"

@@ -51,7 +51,7 @@ class Address:
 
 def parse_address(url: str, **given: Any) -> Address:
     """Read a URL. Options that are given override its parameters. Raises `InvalidInput` for unknown parameters."""
-    parts = _split(url)
+    parts = split_url(url)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name in query:
         _check_known(name)
@@ -61,11 +61,13 @@ def parse_address(url: str, **given: Any) -> Address:
     return replace(Address(dsn), **own)
 
 
-def _split(url: str) -> SplitResult:
+def split_url(url: str) -> SplitResult:
     """Split a URL. Refuse one that a password cuts in two, without repeating any of it."""
     try:
         parts = urlsplit(url)
-        is_whole = [one.port for one in _hosts(parts)] and not parts.fragment and "@" not in parts.path
+        names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+        is_split = parts.fragment or any("@" in one for one in (parts.path, *names))
+        is_whole = [one.port for one in _hosts(parts)] and not is_split
     except ValueError:  # a port that is not a number, or half of a pair of brackets
         is_whole = False
     if not is_whole:
