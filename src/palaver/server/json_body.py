@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
@@ -14,7 +15,8 @@ from starlette.responses import Response
 from palaver.core.validation import did_you_mean
 from palaver.server.errors import Refusal
 
-OWN_API = "/api/"  # the other protocols belong to providers, whose clients may send more
+# The other protocols belong to providers, whose clients may send more. /api/chat is the AI SDK's.
+OWN_API = re.compile(r"/api/(?!chat(?:/|$))")
 TOO_DEEP = "is nested too deeply"
 
 
@@ -61,7 +63,7 @@ class JsonRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        is_own = self.path.startswith(OWN_API)
+        is_own = OWN_API.match(self.path) is not None
         known = sorted(_query_names(self.dependant))
 
         async def handle_json(request: Request) -> Response:

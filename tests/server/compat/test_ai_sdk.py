@@ -170,6 +170,8 @@ def test_only_the_last_message_may_be_sent_and_an_edit_replaces(server: Running)
 def test_refusals_and_failures(server: Running, provider: LoopbackProvider) -> None:
     with server.client() as client:
         assert client.post("/api/chat", json={"id": "x", "messages": []}).status_code == 422
+        assert client.post("/api/chat?own=1", content=b"{").status_code == 400  # the client's own parameter is ignored
+        assert client.get("/api/chat/nowhere/stream?own=1").status_code == 204
         assert client.post("/api/chat", content=b"{").status_code == 400
         assert client.get("/api/chat/nowhere/stream").status_code == 204
         provider.script(Say("One two three", cut_after=2), *[Fail(400)] * 3)
