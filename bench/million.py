@@ -3,7 +3,7 @@
 The file is made if it does not exist, which takes minutes: one tenant with 1,000,000 turns, each with a generated
 vector in groups, as turns about the same things are. One owner has 100,000 turns in 100 conversations, another has
 100,000 in one. The question's vector is generated, too; the time of the encoder is not part of it. Warm figures are
-medians of 15 questions, by the clock and in processor time of the whole process; cold is the first question after
+medians of 15 questions, in wall-clock time and processor time of the whole process; cold is the first question after
 opening.
 """
 
@@ -108,7 +108,7 @@ async def measure(file: Path) -> None:
             await ask(talk, texts, scope)
             wall, used = zip(*[await ask(talk, texts, scope) for _ in range(QUESTIONS)], strict=True)
             print(
-                f"{what}: {statistics.median(wall):.0f} ms by the clock (fastest {min(wall):.0f}), "
+                f"{what}: {statistics.median(wall):.0f} ms of wall-clock time (fastest {min(wall):.0f}), "
                 f"{statistics.median(used):.0f} ms of processor time; cold {cold / 1_000:.1f} s; "
                 f"{resident() - before} MB more"
             )

@@ -2,7 +2,7 @@
 
 A thread of 400 messages with Markdown and code beside one of 2, in turns: opened, read back to its first message,
 scrolled, and written into by a model while somebody types. Counted are tasks of the main thread, from the browser's own
-trace: by the clock, which a busy machine stretches, and by the processor time they took, which it hardly does.
+trace: in wall-clock time, which is longer on a busy machine, and in processor time, which hardly depends on it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ANSWERS = [f"## Part {n}\n\n{PROSE}\n\n{(CODE, LIST, TABLE)[n % 3]}\n\n{PROSE} {
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """The tasks of one operation, longest first, in milliseconds by the clock and of processor time."""
+    """The tasks of one operation, longest first, in milliseconds of wall-clock time and processor time."""
 
     wall: list[float]
     cpu: list[float]

@@ -440,7 +440,7 @@ def budget_of(kind: str) -> str:
 class VerificationFailed(PalaverError):
     """The log and the rows of a conversation disagree. `row` is the first bad row.
 
-    Way out: The row was changed outside of Palaver: compare it with a backup.
+    Way out: The row was changed outside Palaver: compare it with a backup.
     """
 
     def __init__(self, conversation: str, row: str, problem: str) -> None:

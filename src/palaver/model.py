@@ -804,7 +804,7 @@ def warn_renamed(old: str, new: str) -> None:
 
 
 def caller_level() -> int:
-    """The `stacklevel`, for the function that calls this one, of the nearest frame outside of this package."""
+    """The `stacklevel`, for the function that calls this one, of the nearest frame outside this package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("palaver", "contextlib"):
         level, frame = level + 1, frame.f_back

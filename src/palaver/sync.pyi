@@ -377,7 +377,7 @@ class Conversation:
         - `where`: conditions on metadata, actor, role and time; see `Where`."""
 
     def branches(self, turn: Turn | str | None = None) -> list[Branch]:
-        """Return the versions at the place of this turn; without a turn, all places that have an inactive version."""
+        """Return the place of this turn with its versions; without a turn, all places that have an inactive version."""
 
     def switch(self, turn: Turn | str) -> None:
         """Change the active view to the branch with `turn` and the turns that followed it when it was last active."""

@@ -1,4 +1,4 @@
-"""palaver forget and reset: for good, and only after a confirmation."""
+"""palaver forget and reset: permanently, and only after a confirmation."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_facts_have_confidence_validity_and_a_way_to_their_source(offline: App) 
     expect(row.locator("time")).to_have_attribute("datetime", fact["valid_from"])
     tab.button("source", row).click()
     expect(tab.page.locator(".item.is-found")).to_contain_text(ALLERGY)
-    row.get_by_role("button", name="Delete for good").click()
+    row.get_by_role("button", name="Delete permanently").click()
     expect(row).to_have_count(0)
     assert "peanuts" not in str(get(offline, f"{id}/facts"))
 

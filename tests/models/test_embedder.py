@@ -259,7 +259,7 @@ assert "onnxruntime" in sys.modules
 
 
 def test_another_thread_may_import_numpy_at_the_same_moment() -> None:
-    """Onnxruntime imports a part of numpy from its middle: two threads inside of it would each find half a module."""
+    """Onnxruntime imports a part of numpy from its middle: two threads inside it would each find half a module."""
     subprocess.run([sys.executable, "-c", NUMPY_FIRST], check=True)
 
 

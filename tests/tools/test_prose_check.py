@@ -50,6 +50,12 @@ FOUND = [
     ("for want of", "Left out, for want of a role."),
     ("an own", "In an own conversation."),
     ("become of", "Print what became of every message."),
+    ("for good", "Delete every note for good."),
+    ("by the clock", "It took 52 ms by the clock."),
+    ("inside of", "The row was changed outside of Palaver."),
+    ("as … as can be", "Functions as thin as can be."),
+    ("in sight", "The goal is not in sight."),
+    ("the latter", "The latter is kept."),
 ]
 HARMLESS = [
     "Whether the turn is stored.",
@@ -71,6 +77,8 @@ HARMLESS = [
     "Use `tell` or `hear` in code.",
     "It goes on disk, at the very latest when the store is closed.",
     "A model's count as a multiple of ours.",
+    "It is refused for good reasons.",
+    "Guarantees about the inside of a process.",
 ]
 
 

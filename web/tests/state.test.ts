@@ -150,7 +150,7 @@ describe("a conversation", () => {
     expect(toasts.get().at(-1)!.text).toContain("No new answer");
   });
 
-  it("says when its feed is refused for good, and does not only fall silent", async () => {
+  it("says when its feed is refused permanently, and does not only fall silent", async () => {
     answers("a", [turn({ id: "q" })]);
     on("GET", /\/conversations\/a\/events/, () => Promise.reject(400));
     open("a");

@@ -3,7 +3,7 @@
     tool = PalaverMemoryTool(store, "person", "ada")            # a store of palaver.sync
     runner = client.beta.messages.tool_runner(tools=[tool], …)
 
-Notes are versioned, proven, searched and recalled with everything else, and erased with the person. Needs
+Notes have versions and hashes, are searched and recalled with everything else, and are erased with the person. Needs
 `pip install palaver[anthropic]`.
 """
 
@@ -55,7 +55,7 @@ class PalaverAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
         return await self._run(self.notes.rename(command.old_path, command.new_path))
 
     async def clear_all_memory(self) -> str:
-        """Delete every note for good."""
+        """Delete every note permanently."""
         await self._bridge.run(self.notes.clear())
         return "All memory cleared"
 
@@ -93,7 +93,7 @@ class PalaverMemoryTool(BetaAbstractMemoryTool):
         return self._run(self.notes.rename(command.old_path, command.new_path))
 
     def clear_all_memory(self) -> str:
-        """Delete every note for good."""
+        """Delete every note permanently."""
         self._bridge.call(self.notes.clear())
         return "All memory cleared"
 

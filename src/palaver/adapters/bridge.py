@@ -29,7 +29,7 @@ class Bridge:
             self.store, self._home = sync.home_of(store)  # type: ignore[attr-defined]  # not in the stub, which is for callers
         elif isinstance(store, Store):
             self.store = store
-            with suppress(RuntimeError):  # made outside of a loop: the first call decides
+            with suppress(RuntimeError):  # made outside a loop: the first call decides
                 self._home = asyncio.get_running_loop()
         else:
             raise InvalidInput("store", f"must be a store of palaver.open, not {type(store).__name__}")

@@ -230,7 +230,7 @@ class PalaverMemoryService(BaseMemoryService):
         return await self._bridge.run(self._search(app_name, user_id, query))
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
-        """Delete one memory for good. Adding its session again does not bring it back."""
+        """Delete one memory permanently. Adding its session again does not bring it back."""
         if memory_id is not None:
             await self._bridge.run(self._delete(app_name, user_id, memory_id))
 

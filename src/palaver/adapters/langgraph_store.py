@@ -4,7 +4,7 @@
     graph = builder.compile(checkpointer=PalaverSaver(store), store=memories)
 
 A namespace is one conversation of the kind `items`: what is searched is what Palaver recalls, by meaning and by words,
-with its own embedder. Replaced and deleted items are forgotten for good. Needs `pip install palaver[langgraph]`.
+with its own embedder. Replaced and deleted items are forgotten permanently. Needs `pip install palaver[langgraph]`.
 """
 
 from __future__ import annotations

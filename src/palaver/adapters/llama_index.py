@@ -55,7 +55,7 @@ class PalaverMessages:
             await append_all(talk, [_turn(message, talk, status) for message in messages])
 
     async def delete(self, key: str, turns: Sequence[Turn]) -> list[ChatMessage]:
-        """Delete messages for good, and return them."""
+        """Delete messages permanently, and return them."""
         talk = await self.find(key)
         for turn in turns if talk else ():
             await talk.forget(turn)  # type: ignore[union-attr]

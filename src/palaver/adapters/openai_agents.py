@@ -43,7 +43,7 @@ SUMMARY = "Summary of the conversation so far:\n"
 class PalaverSession:
     """The items of the conversation with the key `session_id`.
 
-    `store` is one of `palaver.open`; or of `palaver.sync.open`, for `Runner.run_sync` and its own event loop.
+    `store` comes from `palaver.open`, or from `palaver.sync.open` for `Runner.run_sync`, which has its own event loop.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class PalaverSession:
             await self._bridge.run(self._add(items))
 
     async def pop_item(self) -> TResponseInputItem | None:
-        """Delete the newest item for good, and return it. Two callers never get the same one."""
+        """Delete the newest item permanently, and return it. Two callers never get the same one."""
         return await self._bridge.run(self._pop())
 
     async def clear_session(self) -> None:
-        """Delete every item for good."""
+        """Delete every item permanently."""
         await self._bridge.run(self._clear())
 
     async def _items(self, limit: int | None) -> list[TResponseInputItem]:

@@ -54,7 +54,7 @@ class PalaverHistory:
             await self._bridge.run(self._append(messages))
 
     async def clear(self) -> None:
-        """Delete every message for good."""
+        """Delete every message permanently."""
         await self._bridge.run(self._clear())
 
     def processor(self, token_budget: int | None = None, **options: Unpack[ContextOptions]) -> Processor:

@@ -147,7 +147,7 @@ class StateLog:
         return await self.talk.history(count, before=last, include_superseded=True) if count else []
 
     async def forget(self, entries: Iterable[Entry]) -> None:
-        """Delete values for good."""
+        """Delete values permanently."""
         for entry in entries:
             try:
                 last = await self.talk.turn(entry.turn)

@@ -53,7 +53,7 @@ EventPayload = TypedDict(
     {
         "replaces": str,
         "discard_after": bool,
-        "branch": dict[str, str | None],  # the parent and the slot of a turn that replication added outside of the view
+        "branch": dict[str, str | None],  # the parent and the slot of a turn that replication added outside the view
         "origin": str,  # the id that such a turn had in the other store
         "from": int,
         "to": int,

@@ -1,4 +1,4 @@
-"""`palaver forget`: delete a turn or a conversation for good."""
+"""`palaver forget`: delete a turn or a conversation permanently."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ async def ls(
     elif page.items:
         _list(page.items)
     else:
-        say("No conversations.")
+        filtered = any((wanted, owner, workspace, agent, call.user))
+        say(f"No conversations {'match ' if filtered else ''}in the tenant '{call.tenant}'.")
     if page.cursor:
         note(f"There are more: palaver ls --cursor {page.cursor}")
 

@@ -41,9 +41,9 @@ def _readable_summarized(options: Options) -> int | None:
 
 
 def count_turns(snapshot: ContextSnapshot) -> int:
-    """Return the number of turns that the context is about: those of the view, and those without text any more.
+    """Return the number of turns that the context covers: those of the view, and those whose text retention removed.
 
-    Retention removes the text of turns; they are not in the view, but summaries still stand for them.
+    Turns of the second kind are not in the view, but summaries still cover them.
     """
     if retention_of(snapshot.info.settings) == "full":
         return snapshot.info.turn_count

@@ -269,7 +269,7 @@ class Conversation:
         return await self._services.thread.search(text, limit, where)
 
     async def branches(self, turn: Turn | str | None = None) -> list[Branch]:
-        """Return the versions at the place of this turn; without a turn, all places that have an inactive version."""
+        """Return the place of this turn with its versions; without a turn, all places that have an inactive version."""
         return await self._services.thread.branches(turn)
 
     async def switch(self, turn: Turn | str) -> None:

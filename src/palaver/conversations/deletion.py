@@ -1,4 +1,4 @@
-"""Deletion for good. This is the one list of what it removes; the engines' `deletion` modules implement it.
+"""Permanent deletion. This is the one list of what it removes; the engines' `deletion` modules implement it.
 
 | removed                                            | `forget(turn)`            | `reset()`      | `forget()`, expiry |
 |----------------------------------------------------|---------------------------|----------------|--------------------|

@@ -121,7 +121,7 @@ class Eraser:
         return micros(self.components.clock.now())
 
     async def _complete(self, erasure: Erasure) -> ErasureReceipt:
-        """Erase everything, or, when an old backup or export is put back, what is older than the erasure."""
+        """Erase everything; after an old backup or export is restored, only what is older than the erasure."""
         name = _name(erasure)
         scope = self._acting(name.user)
         await self._erase_elsewhere(scope, name)  # first: with a key, the person could keep writing

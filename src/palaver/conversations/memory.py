@@ -74,7 +74,7 @@ class ConversationMemory:
         return await self.summaries()
 
     async def _position(self, through: Turn | str | None) -> int | None:
-        """Return the position of the last turn that is meant, as stored now."""
+        """Return the current position of the turn `through`."""
         if through is None:
             return None
         id = turn_id("through", through)

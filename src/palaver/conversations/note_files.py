@@ -1,8 +1,8 @@
 """Note files of a subject: texts under /memories that an agent writes and edits by itself.
 
 They are the turns of a conversation of the kind `items`: an edit is a new version in the place of the old one, which
-stays on record and verifies; deleting forgets every version for good. The notes of a person belong to that person, and
-are erased with them.
+stays on record and verifies. Deleting a file forgets every version permanently. The notes of a person belong to that
+person, and are erased with them.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class NoteFiles:
         return f"The file {path} has been edited."
 
     async def delete(self, path: str) -> str:
-        """Delete a file, or a folder with everything in it, for good: every version."""
+        """Delete a file, or a folder with everything in it, permanently: every version."""
         path = clean_path(path)
         if path == ROOT:
             raise NoteError(f"Cannot delete the {ROOT} directory itself")
@@ -130,7 +130,7 @@ class NoteFiles:
         return f"Successfully renamed {old} to {new}"
 
     async def clear(self) -> None:
-        """Delete every file for good."""
+        """Delete every file permanently."""
         talk = await self._find()
         if talk is not None:
             await talk.reset()

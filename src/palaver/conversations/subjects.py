@@ -49,7 +49,7 @@ from palaver.ports.queries import Listing
 from palaver.ports.recall import RecallScope
 from palaver.ports.subjects import ItemQuery
 
-APPLICATION = "application"  # the author of what no user wrote
+APPLICATION = "application"  # the author of items that no user wrote
 PROFILE_TOKENS = 600
 PROFILE_ITEMS = 150  # the newest ones that a profile is made from
 PROFILE_WISHES = 50

@@ -147,7 +147,7 @@ class TurnWriter:
             self._buffer.append(text)
 
     def _refusal(self) -> PalaverError:
-        """Return the error for a write outside of the block."""
+        """Return the error for a write outside the block."""
         if self._state == "new":
             return InvalidInput("stream", "is not open yet: write inside `async with talk.stream(…) as out`")
         if self.turn is not None and self.turn.status != "pending":

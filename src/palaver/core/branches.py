@@ -147,7 +147,7 @@ class LoggedTree:
             self._replace(id, self.nodes[replaces], discard_after, status)
 
     def graft(self, id: str, *, parent: str | None, slot: str | None, status: str) -> None:
-        """Add a turn of another store outside of the active path: after a slot, as a new one or another version."""
+        """Add a turn of another store outside the active path: after a slot, as a new one or another version."""
         position = 0 if parent is None else self.nodes[parent].position + 1
         node = self._node(id, position, parent, slot, status)
         at = min(bisect_left(self.active, position, key=lambda n: n.position), len(self.active) - 1)

@@ -119,7 +119,7 @@ def read_limits(text: str) -> dict[str, float] | None:
 
 
 def clean_subject(kind: object, name: object) -> tuple[BudgetKind, str]:
-    """Check whose budget is meant. That of the tenant has no name."""
+    """Check the owner of a budget: its kind and its name. The tenant's budget has no name."""
     found = next((one for one in KINDS if one == kind), None)
     if found is None:
         raise InvalidInput("kind", f"must be one of {', '.join(KINDS)}")

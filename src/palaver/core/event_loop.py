@@ -14,7 +14,7 @@ def require_asyncio() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise WrongEventLoop(
-            "no asyncio event loop is running here; Palaver needs asyncio. Outside of one, and under trio "
+            "no asyncio event loop is running here; Palaver needs asyncio. Without one, and under trio "
             "(in a thread: trio.to_thread.run_sync), use palaver.sync"
         ) from None
 

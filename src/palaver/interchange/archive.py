@@ -20,7 +20,7 @@ PAGE = 100  # requests
 async def archive_conversation(
     store: Store, talk: Conversation, before: datetime, keep: Callable[[list[str]], None]
 ) -> ArchivedRows:
-    """Archive what is older than `before`. `keep` stores the lines for good; only then are their rows deleted."""
+    """Archive what is older than `before`. `keep` stores the lines permanently; only then are their rows deleted."""
     require_right(store.scope, ADMIN)
     moment = micros(before)
     lines: list[str] = []

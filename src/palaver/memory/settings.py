@@ -52,10 +52,10 @@ class ConversationSettings(TypedDict, total=False):
     - `redact`: whether to remove secrets and personal data before anything is stored; `False` by default.
     - `facts`: whether to extract facts in the background; `False` by default.
     - `simultaneous`: how to handle a question while another one is being answered. `parallel`: answer both at the same
-      time. `queue`: answer one after the other. `reject`: raise `ConversationBusy`. By default as the store is
-      configured (`GenerateSettings`), which is `parallel` unless you change it.
-    - `person`: whether persons are remembered across conversations: `off`, `read` or `read-write`. By default as the
-      store is configured (`PersonOptions`), or `off` if `retention` is not `full`.
+      time. `queue`: answer one after the other. `reject`: raise `ConversationBusy`. The default is the
+      setting of the store (`GenerateSettings`), which is `parallel` unless you change it.
+    - `person`: whether persons are remembered across conversations: `off`, `read` or `read-write`. The
+      default is the setting of the store (`PersonOptions`), or `off` if `retention` is not `full`.
     - `context`: defaults for its contexts, such as `policy` and `token_budget`; see `ContextSettings`.
     - `kind`: `talk` (the default) is for messages of people and models. `state` is for data of a program, such as
       checkpoints; it is never indexed, embedded or summarised. `items` is for texts that are searched and recalled, but

@@ -280,7 +280,7 @@ class Budgets:
     # ---- reports
 
     async def lines(self, payer: Payer) -> list[BudgetLine]:
-        """Return every limit that holds for a payer, and what is used of it."""
+        """Return every limit that applies to a payer, and how much of it is used."""
         now, limits = self.clock.now(), await self.limits_of(payer)
         totals = [
             Charge(Account(*one, "total"), Amounts()) for one in limits if _limits_of_period(limits[one], "total")

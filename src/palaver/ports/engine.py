@@ -149,7 +149,7 @@ class AnswerPlaceStore(Protocol):
 
 
 class DeletionStore(Protocol):
-    """Deletion for good: the rows, everything derived from them, and the old bytes on disk."""
+    """Permanent deletion: the rows, everything derived from them, and the old bytes on disk."""
 
     async def forget_turn(self, scope: Scope, conversation: str, turn: str) -> Deletion: ...
     async def reset(self, scope: Scope, conversation: str) -> Deletion:
@@ -381,7 +381,7 @@ class SubjectStore(Protocol):
 
     async def items(self, scope: Scope, conversation: str, query: ItemQuery) -> list[MemoryItem]: ...
     async def item_words(self, scope: Scope, conversation: str) -> list[ItemWords]:
-        """Return the words of all approved items that hold, without a check against the log."""
+        """Return the words of all approved items that have not ended, without a check against the log."""
         ...
 
     async def put_items(self, scope: Scope, conversation: str, draft: ItemsDraft) -> list[str] | None:
@@ -389,7 +389,7 @@ class SubjectStore(Protocol):
         ...
 
     async def drop_items(self, scope: Scope, conversation: str, ids: Sequence[str]) -> list[str]:
-        """Delete items, and return the ids of those that were there."""
+        """Delete items, and return the ids of those that existed."""
         ...
 
     async def items_of_author(self, scope: Scope, conversation: str, author: str) -> list[str]:

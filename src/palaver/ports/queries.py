@@ -52,8 +52,8 @@ class ConversationChanges:
 class AppendBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Turns to store together, or not at all.
 
-    `replaces` is the turn of which the only draft is a new version; with `discard_after` it also replaces all later
-    turns. `expected_seq` is the seq that the first turn must get.
+    If the only draft is a new version of a turn, `replaces` is that turn; with `discard_after` it also replaces all
+    later turns. `expected_seq` is the seq that the first turn must get.
     """
 
     drafts: tuple[TurnDraft, ...]

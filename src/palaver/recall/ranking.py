@@ -38,7 +38,7 @@ class Filter:
 
     `asked` is the turn that is the question itself, by its time and position: it would be the best answer to itself.
     `tids` are the numbers of the only turns to rank, `actors` and `roles` the only speakers and roles. With
-    `unrelated`, the turns are items of a list: one says nothing about the next.
+    `unrelated`, the turns are items of a list, so neighbours do not count.
     """
 
     since: int | None = None

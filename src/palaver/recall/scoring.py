@@ -261,8 +261,8 @@ def scale_cosines(
 def _score_neighbours(profile: Profile, query: Query, relevance: Floats, w: Weights) -> Floats:
     """Score a turn for the better of the turns around it, and where something is asked, of the turns around those.
 
-    Where two people talk in turns, the second neighbours are the same person's, often about the same thing. To an
-    assistant that writes at length, they are another request.
+    Where two people talk alternately, the second neighbours are by the same person, and often about the same thing.
+    In a chat with an assistant that writes at length, they belong to another request.
     """
     floor = relevance[profile.searchable].min(initial=0.0)
     # Index -1 means no neighbour, and is the last element. A hidden turn counts as none.

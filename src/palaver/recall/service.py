@@ -363,9 +363,9 @@ class RecallService:
         return near if typical is None else near._replace(alike=near.alike.on_scale(typical))
 
     async def _embed(self, scope: Scope, where: RecallScope, query: Query) -> tuple[Floats | None, str | None]:
-        """Embed the question. None if there is no embedder, it failed, or a budget refused it, which is said then.
+        """Embed the question. None if there is no embedder or it failed; None and the reason if a budget refused it.
 
-        The user of the scope pays; if the application asks, the owner whose conversations are meant.
+        The user of the scope pays. If the application asks, the owner of the searched conversations pays.
         """
         import numpy as np
 

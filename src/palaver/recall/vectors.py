@@ -204,7 +204,7 @@ class Nearness(NamedTuple):
 
 
 def compare_with_all(known: IndexedProfile, vectors: Sequence[ConversationVectors], question: Floats) -> Nearness:
-    """Compare the question with every vector of the scope; a turn has the cosine of its nearest passage."""
+    """Compare the question with every vector of the scope; a turn gets the cosine of its nearest passage."""
     blocks = [block for one in vectors for block in one.blocks]
     return _compare_blocks(len(known.profile), vectors, BlockPlaces.of(known, blocks), question)
 

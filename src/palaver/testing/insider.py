@@ -282,7 +282,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The conversation to read afterwards; None: those that are new. `may_go` says that it may be deleted."""
+    """The conversation to read afterwards; None: the new ones. With `may_go`, it may be deleted."""
 
     conversation: str | None = None
     may_go: bool = False

@@ -42,7 +42,7 @@ FILLINGS = {
     "extensions.halfvec": "[1,0]",
 }
 # Values for each argument of a function, in the notation of its type. A new argument needs an entry here, or the suite
-# fails. `verb.name` and `name:type` say it for one verb and for one type.
+# fails. `verb.name` is for one function, `name:type` for one type.
 ARGUMENTS = {
     "accounts": '[{"kind": "user", "name": "$owner", "period": "total"}]',
     "actor": "$me",

@@ -224,7 +224,7 @@ async def test_vectors_and_marks_of_a_participant_break_no_recall(admin: Any, po
 
 
 async def put_embedded(admin: Any, *args: Any) -> None:
-    """Store vectors as Bob, for good."""
+    """Store vectors as Bob, and commit."""
     with translate_errors():
         async with admin.transaction():
             claims = json.dumps({**ADA, "sub": "bob"})

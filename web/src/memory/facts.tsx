@@ -50,7 +50,7 @@ function Table({ facts, conversation, onTurn, onChange }: TabProps & { facts: Fa
             </td>
             <td><meter min={0} max={1} value={fact.confidence} title={`added by ${fact.by}`}>{fact.confidence}</meter><small>{Math.round(fact.confidence * 100)}%</small></td>
             <td><time dateTime={fact.valid_from} title={momentOf(fact.valid_from)}>since {dayOf(fact.valid_from)}</time>{fact.invalidated_at && <small>until {dayOf(fact.invalidated_at)}</small>}</td>
-            <td><IconButton icon="trash" size={15} label={`Delete for good: ${fact.subject} ${fact.predicate} ${fact.object}`} onClick={() => void forget(fact)} /></td>
+            <td><IconButton icon="trash" size={15} label={`Delete permanently: ${fact.subject} ${fact.predicate} ${fact.object}`} onClick={() => void forget(fact)} /></td>
           </tr>
         ))}
       </tbody>

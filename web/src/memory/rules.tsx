@@ -16,7 +16,7 @@ import { changesOf, PERSON_MODES, RETENTIONS, type Rules as RulesOf, rulesOf, ST
 const RETENTION: { [name: string]: [title: string, about: string] } = {
   full: ["Keep everything", "Messages stay until someone deletes them."],
   "audit-only": ["Keep fingerprints only", "Once messages are summarised, their text is deleted. A fingerprint stays, so a copy can still be verified."],
-  ephemeral: ["Keep summaries only", "Once messages are summarised, their text is deleted for good, without a fingerprint."],
+  ephemeral: ["Keep summaries only", "Once messages are summarised, their text is deleted permanently, without a fingerprint."],
 };
 const PERSON: { [mode: string]: string } = {
   "": "Server default", "read-write": "Used here, and added to", read: "Used here, not added to", off: "Off: not used and not added to",

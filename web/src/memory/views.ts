@@ -81,7 +81,7 @@ const SAID: { [kind: string]: string } = {
   update: "changed the conversation",
   attach: "attached a file",
   switch: "went to another version",
-  forget: "deleted something for good",
+  forget: "deleted something permanently",
   retire: "deleted text that was summarised",
   reset: "emptied the thread",
   stop: "stopped the answer",

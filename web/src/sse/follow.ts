@@ -10,7 +10,7 @@ export interface Follower {
   onMessage: (message: Message) => void;
   /** False while there is no connection. */
   onState?: (live: boolean) => void;
-  /** The feed has ended for good, with the server's reason. */
+  /** The feed has ended permanently, with the server's reason. */
   onEnd?: (problem: Problem | null) => void;
 }
 

@@ -1,4 +1,4 @@
-"""Deletion for good, on Postgres. Each method is one transaction, or several where it says so.
+"""Permanent deletion on Postgres. Each method is one transaction, or several where it says so.
 
 conversations/deletion.py lists what a forget removes; functions/deletion.sql lists the steps in the database, in order.
 """

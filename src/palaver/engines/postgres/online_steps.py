@@ -1,7 +1,7 @@
 """Steps of a migration that would hold a lock for long: indexes, validation, and changes of many rows.
 
 They are in `migrations/NNNN_name.online.sql`, one statement per step, after a line `-- step: name`. They run after the
-migration is committed, each outside of a transaction, while all versions of the code keep working. A step that is
+migration is committed, each outside a transaction, while all versions of the code keep working. A step that is
 interrupted runs again, so each can be repeated. `-- step: name, repeat` is a statement that changes one batch of rows;
 it runs until it changes none.
 """
@@ -48,7 +48,7 @@ def parse(text: str) -> list[Step]:
 
 def editor_script(steps: Sequence[Step]) -> str:
     """Return the steps for psql, which runs each statement on its own."""
-    head = "\n-- Each of the following statements runs on its own, outside of a transaction.\n"
+    head = "\n-- Each of the following statements runs on its own, outside a transaction.\n"
     return head + "\n".join(_in_loop(step) if step.repeat else step.sql for step in steps)
 
 

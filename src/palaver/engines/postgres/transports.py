@@ -203,7 +203,7 @@ async def open_pool(address: Address) -> Pool:
 
 @asynccontextmanager
 async def open_connection(url: str, *, administrator: bool = False) -> AsyncIterator[Connection]:
-    """Open a single connection, for migrations and other work outside of the functions.
+    """Open a single connection, for migrations and other work outside the functions.
 
     The errors of an administrator's work contain the server's messages.
     """

@@ -1,4 +1,4 @@
-"""Deletion for good. Each function is one transaction.
+"""Permanent deletion. Each function is one transaction.
 
 Forgetting a turn removes, in this order:
 
@@ -53,7 +53,7 @@ AT_ONCE = 60  # turns or requests of a conversation that is deleted in one trans
 
 
 class SliceTimer:
-    """Says when a transaction has taken long enough. The commit comes on top."""
+    """A limit on the time of one transaction, without its commit."""
 
     def __init__(self, seconds: float = SLICE_SECONDS) -> None:
         self.end = time.monotonic() + seconds

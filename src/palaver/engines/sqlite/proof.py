@@ -84,7 +84,7 @@ class Proofs:
         self.refused: list[str] = []  # keys of rows that did not match
 
     def fits(self, key: str) -> bool:
-        """False for a derived row that was changed or inserted outside of Palaver."""
+        """False for a derived row that was changed or inserted outside Palaver."""
         proof = self.tx.one(Q.proof, cid=self.cid, key=key)
         if proof is None:
             fits = not self._is_covered()

@@ -1638,7 +1638,7 @@ CASE WHEN i.ended_by IS NULL OR e.id IS NOT NULL THEN i.ended_at END, e.id, i.or
 (:ended OR i.ended_at IS NULL OR (i.ended_by IS NOT NULL AND e.id IS NULL)) AND (:status IS NULL OR i.status = :status)
 ORDER BY i.iid DESC LIMIT :limit
 
--- items: read items, newest first. The index keeps it from sorting all of them
+-- items: read items, newest first. The index gives their order, so they are not sorted
 SELECT {item_columns} FROM items i INDEXED BY items_newest LEFT JOIN items e ON e.cid = i.cid AND e.id = i.ended_by
 WHERE i.cid = :cid AND {wanted_items}
 
@@ -1650,7 +1650,7 @@ WHERE i.cid = :cid AND i.kind = :kind AND {wanted_items}
 SELECT {item_columns} FROM items i LEFT JOIN items e ON e.cid = i.cid AND e.id = i.ended_by
 WHERE i.cid = :cid AND i.id IN (SELECT value FROM json_each(:ids)) AND {wanted_items}
 
--- item_words: read the words of all items that hold, to rank them
+-- item_words: read the words of all approved items that have not ended, to rank them
 SELECT i.id, i.kind, i.subject, i.predicate, i.object FROM items i LEFT JOIN items e ON e.cid = i.cid AND e.id = i.ended_by
 WHERE i.cid = :cid AND i.status = 'approved' AND (i.ended_at IS NULL OR (i.ended_by IS NOT NULL AND e.id IS NULL))
 ORDER BY i.iid DESC LIMIT :limit

@@ -133,7 +133,7 @@ def _delete_turn(conv: OpenConversation, row: TurnRow, moved: Mapping[str, str])
 
 
 def _move_sources(conv: OpenConversation, moved: Mapping[str, str]) -> None:
-    """Have the memory of subjects name the turns by their new ids; a turn outside of the view is dropped."""
+    """Have the memory of subjects name the turns by their new ids; a turn outside the view is dropped."""
     tx = conv.tx
     for old, new in moved.items():
         if conv.is_active(new):
@@ -150,7 +150,7 @@ def _move_sources(conv: OpenConversation, moved: Mapping[str, str]) -> None:
 
 
 def _drop_derived(conv: OpenConversation, adoption: Adoption) -> dict[str, int]:
-    """Delete the derived rows that the copy replaces or has not any more, and files that come with it again.
+    """Delete the derived rows that the copy replaces or no longer has, and files that come with it again.
 
     All turns of the copy are new.
     """

@@ -106,7 +106,7 @@ def _request(conversation: str, row: Row) -> Request:
 
 
 def drop_bodies_after(tx: Tx, cid: int, seq: int) -> None:
-    """Delete every body of a conversation that may contain a turn's words, or what memory made of them."""
+    """Delete every body of a conversation that may quote a turn, or a summary, note or fact derived from it."""
     tx.run(Q.drop_bodies_after, cid=cid, seq=seq)
 
 

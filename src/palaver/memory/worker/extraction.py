@@ -178,7 +178,7 @@ class Extraction:
         return _with_value(proposal, None if stored is None else [fact for fact in stored if fact.id not in ended])
 
     async def _known_facts(self, found: Unsummarised) -> Sequence[Fact]:
-        """Return the facts that hold; where a person corrected one, those that were replaced as well."""
+        """Return the current facts. If a person corrected one, return the replaced ones as well."""
         from palaver.memory.facts_over_time import is_correction
 
         if not any(is_correction(fact.by) for fact in found.facts):

@@ -23,7 +23,7 @@ QUOTES = 3
 # themselves.
 LEXICAL, DENSE, DENSE_OF_STATEMENT = 0.05, 0.35, 0.12
 MAX_QUESTION = 16_384  # characters at the end of a message that are compared with sentences
-_SENTENCE = re.compile(r"[^.!?\n]{1,2000}[.!?\n]*")  # a longer one is read in parts: no stride may be long
+_SENTENCE = re.compile(r"[^.!?\n]{1,2000}[.!?\n]*")  # a longer one is read in parts, so that each step is short
 # A file in a prompt: see `palaver.context.render`.
 _OPENING, _OPENING_END, _CLOSING = "<file note=", ">\n", "\n</file>"
 _MAX_HEAD = 1_000  # characters of a file's note, and of the line with its name
@@ -114,7 +114,7 @@ def _around(message: str, files: Sequence[_File]) -> str:
 
 
 def _best_sentence(text: str, stems: frozenset[str]) -> str:
-    """Return the first sentence with the most of these stems; the beginning if none has any."""
+    """Return the sentence with the most of these stems (the first of several), or the beginning if none has one."""
     best, most = "", 0
     for sentence in _sentences(text):
         found = len(stems.intersection(terms(sentence)))

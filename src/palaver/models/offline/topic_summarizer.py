@@ -1,7 +1,7 @@
 """Summaries without sentences: who wrote how much, about what. Pure.
 
 Where retention removes the text of turns, the summary that stays must not quote them. A topic is a word of several
-turns, a name is written with a capital inside of a sentence. Anything that is said once stays out.
+turns, a name is written with a capital inside a sentence. Anything that is said once stays out.
 """
 
 from __future__ import annotations
@@ -97,6 +97,6 @@ def _topics(texts: Sequence[str]) -> list[str]:
 
 
 def _names(texts: Sequence[str]) -> list[str]:
-    """Return the names of things: words with a capital inside of a sentence, the most frequent first."""
+    """Return the names of things: words with a capital inside a sentence, the most frequent first."""
     found = Counter(name for text in texts for name in _INNER_NAME.findall(text) if is_keyword(name))
     return sorted(found, key=lambda name: (-found[name], name))

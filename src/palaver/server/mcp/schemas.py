@@ -201,7 +201,9 @@ class Passage(BaseModel):
 
 class Hit(Passage):
     score: float
-    relevance: Annotated[float, Field(description="From 0 to 1: how likely it is that this was meant.")] = 0.0
+    relevance: Annotated[
+        float, Field(description="From 0 to 1: how likely it is that this is what the question asks about.")
+    ] = 0.0
 
 
 class Recalled(BaseModel):

@@ -400,7 +400,7 @@ TOOLS: tuple[McpTool, ...] = (
           rights=(READ, WRITE, GENERATE), idempotent=True),
     _tool("Conversation.extract_facts", extract_facts, schemas.ThroughTurn, schemas.Facts, "Extract facts",
           rights=(READ, WRITE, GENERATE), idempotent=True),
-    _tool("Conversation.forget", forget, schemas.Forget, schemas.Forgotten, "Forget for good", rights=(READ, WRITE),
+    _tool("Conversation.forget", forget, schemas.Forget, schemas.Forgotten, "Forget permanently", rights=(READ, WRITE),
           destructive=True, idempotent=True),
 )  # fmt: skip
 
@@ -462,7 +462,7 @@ WITHOUT_TOOL: Mapping[str, str] = {
     "Conversation.verify": _OPERATORS,
     "Store.usage": _OPERATORS,
     "Store.stats": _OPERATORS,
-    "Store.erase_user": "deletes a person's data for good: for an administrator, never for a model",
+    "Store.erase_user": "deletes a person's data permanently: for an administrator, never for a model",
     "Store.check_erasure": _OPERATORS,
     "Store.sweep": _OPERATORS,
     "Store.expire": _OPERATORS,

@@ -1,4 +1,4 @@
-"""Deleting for good."""
+"""Permanent deletion."""
 
 from __future__ import annotations
 

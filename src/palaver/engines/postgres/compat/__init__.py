@@ -95,7 +95,7 @@ async def _reject_table(connection: Connection, table: str) -> None:
         raise InvalidInput(
             "compat",
             f"public.{table} is a table. Rename it (ALTER TABLE {table} RENAME TO {table}_before), run this again, "
-            f"and then `palaver import --from … --table {table}_before`",
+            "and then copy its rows: docs/how-to/tables.md",
         )
 
 

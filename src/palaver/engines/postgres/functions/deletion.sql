@@ -1,4 +1,4 @@
--- Deletion for good.
+-- Permanent deletion.
 --
 -- Forgetting a turn (`forget_one`) removes, in this order:
 --
@@ -19,7 +19,7 @@
 -- Each forgotten turn leaves a `forget` event with the hash of its stub. Old row versions are removed by VACUUM and when
 -- the WAL is recycled. `reset` does this for every turn of a conversation; `bury` deletes the conversation's own fields as
 -- well; `retire` does 3 to 6 and 8, and keeps the memory (2).
--- conversations/deletion.py lists all that a forget removes, also outside of the database.
+-- conversations/deletion.py lists all that a forget removes, also outside the database.
 
 -- doom: delete the rows of a turn's files, or of all files of a conversation; the bytes are deleted after the commit
 CREATE OR REPLACE FUNCTION palaver.doom(tenant text, cid bigint, tid bigint) RETURNS void

@@ -54,7 +54,7 @@ BEGIN
   RETURN QUERY SELECT k.* FROM api_keys k WHERE k.tenant = me.tenant ORDER BY k.created, k.hash;
 END $$;
 
--- revoke_key: revoke a key for good; repeating it changes nothing. The row is kept, because the log refers to it
+-- revoke_key: revoke a key permanently; repeating it changes nothing. The row is kept, because the log refers to it
 CREATE OR REPLACE FUNCTION palaver_api.revoke_key(who jsonb, id text) RETURNS SETOF palaver.api_keys
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE me asker := enter(who, 'admin');

@@ -1,5 +1,6 @@
--- Functions as code of earlier versions calls them, as thin as can be. They stay until no code that is still served calls
--- them (`OLDEST_CODE` in migrate.py). docs/how-to/upgrading.md says which versions that are; CONTRIBUTING.md, how to add one.
+-- Functions that code of earlier versions calls, with as little in them as possible. They stay until no code that is
+-- still served calls them (`OLDEST_CODE` in migrate.py). docs/how-to/upgrading.md says which versions that are;
+-- CONTRIBUTING.md, how to add one.
 
 -- ---- 0.1.0 ----------------------------------------------------------------------------------------------------------
 -- Its workers do not say which kinds of jobs they know, so these functions do.

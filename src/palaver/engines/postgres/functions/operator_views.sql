@@ -9,7 +9,7 @@ SELECT c.relname::text AS "table", greatest(c.reltuples, 0)::bigint AS estimated
 FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_stat_all_tables s ON s.relid = c.oid
 WHERE c.relnamespace = 'palaver'::regnamespace AND c.relkind IN ('r', 'p');
 
--- tenant_work: of each tenant, its conversations, the jobs that wait and that failed for good, since when the oldest one
+-- tenant_work: of each tenant, its conversations, the jobs that wait and that failed permanently, since when the oldest one
 -- has been due, its open streams and how many of them ended without a word, and the files that are still to be deleted
 CREATE OR REPLACE VIEW palaver.tenant_work WITH (security_invoker = true) AS
 SELECT t.tenant, t.conversations, coalesce(j.waiting, 0) AS jobs_waiting, coalesce(j.dead, 0) AS jobs_dead, j.oldest_due,

@@ -3,13 +3,13 @@
 --
 -- `plan_cache_mode = force_custom_plan`: the best plan of a query depends on how many conversations its list contains.
 -- After five calls on a connection plpgsql would use one generic plan for lists of any length, and a recall over a tenant
--- became a hundred times slower for good. Planning each time costs less than a millisecond. Every function that takes a
+-- became a hundred times slower, and stayed so. Planning each time costs less than a millisecond. Every function that takes a
 -- list of conversations or turns of unbounded length has this setting, and so have those whose optional arguments select
 -- another index (a generic plan reads all conversations of the tenant instead); tests/postgres/test_plans.py names them.
 --
 -- `CROSS JOIN LATERAL (… OFFSET 0)`: rows are looked up one by one, by their keys, even if the planner has no statistics,
 -- as after an import. It expects a handful of turns in the tenant then, and would read all of them for each row. `active`
--- is checked outside of that query: as a part of it, the planner would read the index of all active turns.
+-- is checked outside that query: as a part of it, the planner would read the index of all active turns.
 
 -- looked_at: the conversations that a recall looks at. An unknown conversation is an error, not an empty result
 CREATE OR REPLACE FUNCTION palaver.looked_at(me palaver.asker, conversation text, owner text)
@@ -514,7 +514,7 @@ DECLARE
   wanted tsquery[] := queries_for(stems);
 BEGIN
   cids := seen(cids);
-  -- A limit or an offset inside of a lateral query makes the planner look rows up one by one.
+  -- A limit or an offset inside a lateral query makes the planner look rows up one by one.
   WITH found AS MATERIALIZED (
     SELECT t.cid, t.position FROM (SELECT DISTINCT n.tid FROM unnest(chosen) AS n (tid)) AS n
     CROSS JOIN LATERAL (SELECT o.cid, o.position, o.active FROM turns o

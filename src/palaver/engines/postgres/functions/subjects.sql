@@ -46,7 +46,7 @@ BEGIN
   ORDER BY i.iid DESC LIMIT most;
 END $$;
 
--- item_words: the words of all items that hold, to rank them. They are checked when they are read
+-- item_words: the words of all approved items that have not ended, to rank them. They are checked when they are read
 CREATE OR REPLACE FUNCTION palaver_api.item_words(who jsonb, conversation text, most integer)
 RETURNS TABLE (id text, kind text, subject text, predicate text, object text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$

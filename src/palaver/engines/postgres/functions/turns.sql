@@ -613,7 +613,7 @@ BEGIN
   RETURN c;
 END $$;
 
--- abort_turn: end a pending turn as aborted; its text is kept, outside of the active view
+-- abort_turn: end a pending turn as aborted; its text is kept, outside the active view
 CREATE OR REPLACE FUNCTION palaver.abort_turn(me palaver.asker, c palaver.conversations, t palaver.turns)
 RETURNS palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$

@@ -31,7 +31,7 @@ class Person(ResponseBody):
     id: str
     profile: str = Field(description="Wishes, facts, preferences and open goals as a short text.")
     tokens: int
-    approved: int = Field(description="Number of items that hold now.")
+    approved: int = Field(description="Number of approved items that have not ended.")
     proposed: int = Field(description="Number of items that wait for approval.")
 
 
