@@ -241,3 +241,12 @@ def test_an_owner_needs_an_export_of_another_product(cli):
     assert "FILE is not recognised as one" in cli("import", "messages.jsonl", "--owner", "ada").stderr
     into = cli("import", "messages.jsonl", "--owner", "ada", "--into", "notes")
     assert "--owner: cannot be combined with --into" in into.stderr
+
+
+def test_a_format_does_not_apply_to_standard_input(cli, ok) -> None:
+    """It is refused, because it would be ignored there."""
+    ok("append", "k", "user", "hello")
+    told = cli("import", "-", "--format", "chatgpt", "--db", "copy.db", input=ok("export"))
+    assert told.exit_code == 1
+    assert "--format: " in told.stderr
+    assert not Path("copy.db").exists()
