@@ -261,7 +261,7 @@ async def import_(
     elif into is not None and (format is not None or owner is not None):
         raise InvalidInput("--format" if format else "--owner", "cannot be combined with --into")
     elif format is not None:
-        raise InvalidInput("--format", "works only with a file: an export of another product cannot be read from a pipe")
+        raise InvalidInput("--format", "works only with a file: exports of other products cannot be read from a pipe")
     elif owner is not None:
         raise InvalidInput("--owner", "works only with an export of another product, and FILE is not recognised as one")
     else:
