@@ -1,14 +1,17 @@
-"""`palaver doctor` names the roles of the login, and what does not work without one of them."""
+"""`palaver doctor` and `palaver worker` report what does not work without one of the roles."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from typer.testing import CliRunner
 
-from palaver.cli import app
+import palaver
+from palaver.cli import app, worker
 from tests.support import postgres_server
 
 PASSWORD = "not a secret"
@@ -20,15 +23,31 @@ async def doctor(url: str, *options: str) -> str:
     return ran.stdout
 
 
-@pytest.mark.parametrize("role", ["palaver_app", "palaver_worker"])
-async def test_a_login_without_the_role_of_the_worker_is_named(postgres_database: str, role: str) -> None:
-    login, roles = f"doctor_{role}", sorted({"palaver_app", role})
+@asynccontextmanager
+async def login(database: str, role: str) -> AsyncIterator[tuple[str, list[str]]]:
+    """Yield the URL of a login, and its roles."""
+    name, roles = f"{role}_of_{database.rpartition('/')[2]}", sorted({"palaver_app", role})
     await postgres_server.execute(
-        postgres_database, f"CREATE ROLE {login} LOGIN PASSWORD '{PASSWORD}' IN ROLE {', '.join(roles)}"
+        database, f"CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}' IN ROLE {', '.join(roles)}"
     )
     try:
-        url = postgres_server.at(postgres_database, postgres_database.rpartition("/")[2], login, PASSWORD)
+        yield postgres_server.at(database, database.rpartition("/")[2], name, PASSWORD), roles
+    finally:
+        await postgres_server.execute(database, f"DROP ROLE {name}")
+
+
+@pytest.mark.parametrize("role", ["palaver_app", "palaver_worker"])
+async def test_a_login_without_the_role_of_the_worker_is_named(postgres_database: str, role: str) -> None:
+    async with login(postgres_database, role) as (url, roles):
         assert json.loads(await doctor(url, "--json"))["database"]["roles"] == roles
         assert ("one tenant only: GRANT palaver_worker" in await doctor(url)) == (role == "palaver_app")
-    finally:
-        await postgres_server.execute(postgres_database, f"DROP ROLE {login}")
+
+
+@pytest.mark.parametrize("role", ["palaver_app", "palaver_worker"])
+async def test_a_worker_that_serves_one_tenant_says_so(
+    postgres_database: str, role: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with login(postgres_database, role) as (url, _), palaver.open(url, tenant="acme", worker=False) as store:
+        await worker.report_single_tenant(store)
+    warned = "only the tenant 'acme'" in capsys.readouterr().err
+    assert warned == (role == "palaver_app")

@@ -29,6 +29,8 @@ def tamper(sql: str) -> None:
 
 def test_verify_passes_what_is_sound(ok, lines, filled):
     assert "2 conversations of 2 verified." in ok("verify")
+    for command in ("ls", "verify"):
+        assert "No conversations in the tenant 'acme'." in ok(command, "--tenant", "acme"), command
     assert [(one["key"], one["ok"], one["turns"]) for one in lines("verify", "notes")] == [("notes", True, 1)]
 
 

@@ -21,6 +21,7 @@ def test_a_key_is_shown_once_and_then_only_described(cli: Any, ok: Callable[...,
     listed = ok("keys", "list", "--tenant", "acme")
     assert "phone" in listed
     assert key not in listed
+    assert {"created", "expires"} < set(listed.split())
     assert ok("keys", "list", "--json") == ""  # of another tenant
 
 

@@ -129,11 +129,13 @@ async def list_(call: Call) -> None:
             key.scope.user or "",
             ", ".join(one for one in RIGHTS if one in key.scope.rights),
             key.scope.visibility,
+            f"{key.created:%Y-%m-%d %H:%M}",
+            "never" if key.expires_at is None else f"{key.expires_at:%Y-%m-%d %H:%M}",
             "works" if key.works(now) else "revoked" if key.revoked_at else "expired",
         )
         for key in found
     ]
-    table(("id", "name", "user", "rights", "sees", "state"), rows)
+    table(("id", "name", "user", "rights", "sees", "created", "expires", "state"), rows)
 
 
 @command("revoke", group=group)

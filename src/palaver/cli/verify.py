@@ -61,7 +61,9 @@ async def verify(
         if anchors is not None:
             lines = [line for line in anchors.read_text().splitlines() if line.strip()]
             sound += [await _check_anchor(call, store, line) for line in lines]
-    if not call.as_json:
+    if not call.as_json and not talks:
+        say(f"No conversations in the tenant '{call.tenant}'.")
+    elif not call.as_json:
         say(f"{counted(sum(sound[: len(talks)]), 'conversation')} of {len(talks):,} verified.")
     if not all(sound):
         raise typer.Exit(1)

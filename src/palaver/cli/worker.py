@@ -98,6 +98,8 @@ async def worker(
     call, options = _with_file(call, config)
     async with existing(call, **options) as store:
         await engine_of(store).index_all()
+        if not once and call.url.startswith("postgres"):
+            await report_single_tenant(store)
         _stop_on_sigterm()
         work, screen = worker_of(store), StatusLine(call)
         try:
@@ -109,6 +111,17 @@ async def worker(
         state = await read_backlog(store)
     if not call.as_json:
         say("No jobs are left." if not state.waiting and not state.dead else f"{state}.")
+
+
+async def report_single_tenant(store: Store) -> None:
+    """Print a note if this login of a Postgres server may not work for other tenants."""
+    engine = engine_of(store)
+    await engine.tenants()
+    if not getattr(engine, "serves_all_tenants", True):
+        note(
+            f"This login is not a member of palaver_worker, so it serves only the tenant '{store.scope.tenant}'. "
+            "For all tenants: GRANT palaver_worker TO …"
+        )
 
 
 def _with_file(call: Call, config: str | None) -> tuple[Call, dict[str, Any]]:

@@ -579,6 +579,19 @@ async def test_a_server_key_without_a_tenant_is_refused_and_told_what_is_missing
             await contents(by)
 
 
+async def test_a_login_without_a_tenant_cannot_write_and_is_told_what_is_missing(program: Opener) -> None:
+    async with program({}) as by:
+        for sql in (
+            "INSERT INTO hal_conversation_messages (project_id, agent, role, content) VALUES ('a', 'b', 'user', 'c')",
+            "INSERT INTO hal_conversation_summaries VALUES ('a', 'b', 'c', 0)",
+            "INSERT INTO conversation_messages (session_id, role, content) VALUES (gen_random_uuid(), 'user', 'c')",
+        ):
+            with pytest.raises(asyncpg.PostgresError, match="no tenant") as refused:
+                await by.rows(sql)
+            assert refused.value.sqlstate == "PV021"
+            assert "palaver.tenant" in (refused.value.hint or "")
+
+
 async def _all(database: str, sql: str) -> list[asyncpg.Record]:
     """Return all rows, as a superuser sees them."""
     connection = await asyncpg.connect(database)

@@ -152,6 +152,7 @@ async def test_a_table_of_theirs_is_never_touched(postgres_database: str) -> Non
     done = await run("migrate", "--db", postgres_database, "--compat", "librarian")
     assert done.exit_code == 1
     assert "Rename it" in done.output
+    assert "docs/how-to/tables.md" in done.output
     assert [row["content"] for row in await fetch(postgres_database, "SELECT * FROM conversation_messages")] == ["old"]
     with pytest.raises(asyncpg.RaiseError, match="is a table"):
         await postgres_server.execute(postgres_database, migrate.as_transaction(compat.script(["librarian"])))

@@ -174,10 +174,17 @@ CREATE OR REPLACE FUNCTION palaver_compat.open_thread(wanted text, agent text DE
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
 DECLARE
   role text := current_setting('role');
-  me palaver.asker := palaver.enter(who(), 'write');
-  mine text := coalesce(me."user", '');
+  asks jsonb := who();
+  me palaver.asker;
+  mine text;
   found_id text;
 BEGIN
+  IF asks ->> 'tenant' IS NULL AND palaver.asking_role() NOT IN ('authenticated', 'anon') THEN
+    RAISE EXCEPTION USING ERRCODE = 'PV021', MESSAGE = 'the session names no tenant',
+      HINT = 'set palaver.tenant, palaver.sight and palaver.rights for the login or in the connection: docs/how-to/tables.md';
+  END IF;
+  me := palaver.enter(asks, 'write');
+  mine := coalesce(me."user", '');
   IF octet_length(wanted) NOT BETWEEN 1 AND 512 THEN
     PERFORM palaver.fail('PV032', 'key', octet_length(wanted)::text, '512', 'bytes');
   END IF;
