@@ -69,7 +69,7 @@ WRONG = {
     "recall_scope": ({"recall_scope": "world"}, "must be conversation"),
     "include_facts": ({"include_facts": "no"}, "true or false"),
     "shorten": ({"shorten": 1}, "true or false"),
-    "query": ({"query": "of one call only"}, "is not known"),
+    "query": ({"query": "of one call only"}, "is unknown; the options are"),
 }
 
 
