@@ -60,6 +60,29 @@ async def test_settings_that_are_not_known_are_refused(opened: Opener) -> None:
                 pass
 
 
+async def test_an_object_that_is_not_a_model_is_refused_before_the_store_is_used(opened: Opener) -> None:
+    """The error names the key of `models` and what the object lacks. It used to be an AttributeError of `generate`."""
+
+    class Unfinished:
+        name = adapter = provider = "mine"
+
+        async def stream(self, body: dict[str, Any]) -> None: ...
+
+    with pytest.raises(InvalidInput, match=r"models\.mine: .* Unfinished lacks window, remembers, project, body"):
+        async with opened(models={"mine": Unfinished()}):
+            pass
+    for wrong in (Unfinished, lambda messages: "Hello."):
+        with pytest.raises(InvalidInput, match=r"models\.mine: must be the name of a model"):
+            async with opened(models={"mine": wrong}):
+                pass
+
+
+async def test_the_default_model_is_given_by_its_name(opened: Opener) -> None:
+    with pytest.raises(InvalidInput, match=r"model: must be a name, not ScriptedModel; .* models=\{'NAME': …\}"):
+        async with opened(model=ScriptedModel(["Hello."])):
+            pass
+
+
 @pytest.mark.parametrize(
     ("name", "window"),
     [

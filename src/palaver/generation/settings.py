@@ -20,7 +20,7 @@ from palaver.errors import InvalidInput
 from palaver.generation.provider_thread import Continuity, ProviderThreads, clean_continuity
 from palaver.memory.settings import Simultaneous, check_simultaneous
 from palaver.model import ConversationInfo
-from palaver.models.registry import OFFLINE, ModelRegistry, Named
+from palaver.models.registry import ModelRegistry, Named, check_default_model, check_model_object
 from palaver.models.retry import RetryPolicy
 from palaver.models.token_ratio import TokenRatios
 from palaver.ports.engine import Engine
@@ -213,8 +213,10 @@ def open_generation_context(
     spaces = {
         clean_name("workspaces", name): _make_workspace(name, given) for name, given in (workspaces or {}).items()
     }
+    for name, named in (models or {}).items():
+        check_model_object(name, named)
     registry = ModelRegistry(
-        default=model or OFFLINE,
+        default=check_default_model(model),
         names=dict(models or {}),
         agents={name: agent.model for name, agent in known.items() if agent.model},
         workspaces={name: space.model for name, space in spaces.items() if space.model},

@@ -15,6 +15,8 @@ OFFLINE = "offline"
 KINDS = ("openai", "responses", "anthropic")
 OPTIONS = ("model", "api_key", "base_url", "timeout", "window", "price")
 
+MEMBERS = ("name", "adapter", "provider", "window", "remembers", "project", "body", "stream")
+
 Named = str | Mapping[str, object] | ChatModel
 
 
@@ -89,6 +91,26 @@ class ModelRegistry:
         for model in self._open.values():
             if not any(model is named for named in self.names.values()) and hasattr(model, "aclose"):
                 await model.aclose()
+
+
+def check_default_model(given: object) -> str:
+    """Refuse a default model that is not a name. Without one, it is the offline model."""
+    if given is not None and not isinstance(given, str):
+        kind = type(given).__name__
+        raise InvalidInput("model", f"must be a name, not {kind}; pass an object as models={{'NAME': …}}, model='NAME'")
+    return given or OFFLINE
+
+
+def check_model_object(called: str, given: object) -> None:
+    """Refuse an object of the application that lacks a member of `ChatModel`. Names and options pass."""
+    if isinstance(given, str | Mapping):
+        return
+    missing = [name for name in MEMBERS if not hasattr(given, name)]
+    if missing or isinstance(given, type):
+        kind = getattr(given, "__name__", type(given).__name__)
+        problem = f"{kind} lacks {', '.join(missing)}" if missing else f"{kind} is a class, not an object"
+        ways = "must be the name of a model, a mapping of options, or an object with the members of ChatModel"
+        raise InvalidInput(f"models.{called}", f"{ways}; {problem}")
 
 
 def check_model_options(called: str, given: Mapping[str, object]) -> str:
