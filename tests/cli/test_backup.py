@@ -371,6 +371,30 @@ def test_a_password_that_cuts_the_url_in_two_is_not_an_argument_of_pg_dump(
     assert not (tmp_path / "arguments").exists()
 
 
+@pytest.mark.parametrize(
+    ("url", "passed"),
+    [
+        ("postgresql:///none?host=/run/x&password=hunter2", "postgresql:///none?host=%2Frun%2Fx"),
+        (
+            "postgresql://admin:hunter2@h/none?pool_size=4&options=-c%20jit%3Doff",
+            "postgresql://admin@h/none?options=-c%20jit%3Doff",
+        ),
+        ("postgres://admin:hunter2@h,i/none", "postgresql://admin@h,i/none"),
+    ],
+)
+def test_pg_dump_gets_an_address_that_it_can_read_and_the_password_by_the_environment(
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, passed: str
+) -> None:
+    program = tmp_path / "pg_dump"
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" "$PGPASSWORD" > {tmp_path}/said\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    cli("backup", "copy", "--db", url)
+    *_, address, password = (tmp_path / "said").read_text().splitlines()
+    assert address == f"--dbname={passed}"
+    assert password == "hunter2"
+
+
 def test_restoring_postgres_is_left_to_pg_restore(cli) -> None:
     told = cli("restore", "copy", "--db", "postgresql://127.0.0.1:1/none")
     assert told.exit_code == 1

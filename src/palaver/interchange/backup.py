@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from urllib.parse import quote, unquote
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import palaver
 from palaver.audit.erasure import read_tombstones
@@ -107,18 +107,28 @@ def _back_up_server(program: str, url: str, files: Path | None, target: Path, ad
 
 def _run_dump(program: str, url: str, dump: Path) -> None:
     """Run pg_dump. The password goes into the environment: arguments of a process are visible to others."""
-    from palaver.engines.postgres.address import split_url
-
-    parts = split_url(url)
-    place = parts.netloc if parts.password is None else parts.netloc.replace(f":{parts.password}@", "@")
-    secret = {} if parts.password is None else {"PGPASSWORD": unquote(parts.password)}
-    command = [program, "--format=custom", "--no-password", f"--file={dump}"]
-    address = f"--dbname={parts._replace(netloc=place).geturl()}"
-    done = subprocess.run([*command, address], env={**os.environ, **secret}, capture_output=True, text=True)
+    address, password = _address_for_dump(url)
+    secret = {} if password is None else {"PGPASSWORD": password}
+    command = [program, "--format=custom", "--no-password", f"--file={dump}", f"--dbname={address}"]
+    done = subprocess.run(command, env={**os.environ, **secret}, capture_output=True, text=True)
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["?"]
         why = " ".join(said[:2] if "version mismatch" in said[0] else said[:1])  # the second line has the versions
         raise EngineUnavailable(f"pg_dump failed: {why}. {_advice(said[0])}")
+
+
+def _address_for_dump(url: str) -> tuple[str, str | None]:
+    """Return the URL without Palaver's own parameters and the password, and the password."""
+    from palaver.engines.postgres.address import OWN, split_url
+
+    parts = split_url(url)
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    user, at, hosts = parts.netloc.rpartition("@")
+    password = query.pop("password", None) or (None if parts.password is None else unquote(parts.password))
+    rest = urlencode({name: one for name, one in query.items() if name not in OWN}, quote_via=quote, safe="")
+    # Not by urlunsplit, which omits the // of an address without a host.
+    address = f"postgresql://{user.partition(':')[0]}{at}{hosts}{parts.path}"
+    return f"{address}?{rest}" if rest else address, password
 
 
 def _advice(problem: str) -> str:
