@@ -48,7 +48,7 @@ async def stats(call: Call) -> None:
 
 
 async def _embedding(store: Store) -> dict[str, Any]:
-    """How far the embedder in use has come."""
+    """The name of the current embedder, and the number of passages that it has not embedded yet."""
     name = embedder_name(store)
     return {"embedder": name, "backlog": await engine_of(store).embedding_backlog(name)}
 

@@ -135,7 +135,7 @@ def is_far_back(snapshot: ContextSnapshot, bound: Bound) -> bool:
 
 
 def turn_size(*, in_characters: bool) -> Callable[[Turn], int]:
-    """Return what counts the size of a turn, as engines do when they read up to a budget."""
+    """Return a function that measures a turn, as engines do when they read up to a budget."""
     return _characters if in_characters else _tokens
 
 
@@ -247,7 +247,7 @@ def _interleave(turns: Sequence[Turn], answers: Mapping[str, Sequence[Turn]]) ->
 
 
 def _count_through(snapshot: ContextSnapshot, kept: int) -> int:
-    """Return how many turns there were at the bound; exact if all of them were read."""
+    """Return the number of turns up to the bound; it is exact if all of them were read."""
     if is_whole(snapshot):
         return kept
     return max(kept, snapshot.info.turn_count - len(snapshot.tail) + kept)

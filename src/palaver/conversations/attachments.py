@@ -154,7 +154,7 @@ class AttachmentWriter:
         )
         async with put_blobs(self.blobs, {attachment.path: data}) as undo:
             stored = await self.handle.engine.attach(self.handle.scope, self.handle.id, attachment)
-            if stored.path != attachment.path:  # a repeated call: the first one's bytes stay
+            if stored.path != attachment.path:  # a repeated call: the bytes of the first are kept
                 await undo()
             return stored
 

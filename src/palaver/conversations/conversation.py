@@ -240,8 +240,8 @@ class Conversation:
         - `participants`, `roles`: only turns of these actors, or with these roles. An empty list matches nothing.
         - `where`: conditions on metadata, actor, role and time; see `Where`. An example:
           `where={"metadata": {"topic": "billing", "priority": {"gte": 3}}}`.
-        - `include_summaries`: also the widest summaries. Those of turns before the first returned turn come first; each
-          other one comes before the first turn that it covers. Cannot be combined with `include_superseded`.
+        - `include_summaries`: also the widest summaries. Summaries of turns before the first returned turn come first;
+          each other summary comes before the first turn that it covers. Cannot be combined with `include_superseded`.
         """
         return await self._services.thread.history(
             limit,

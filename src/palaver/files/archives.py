@@ -16,7 +16,7 @@ from io import BytesIO
 from typing import IO, Any
 
 MAX_UNPACKED = 1_000_000_000  # bytes of everything in it, archives inside included
-MAX_RATIO = 200  # to the size of the file; deflate alone can reach a thousand
+MAX_RATIO = 200  # of the unpacked size to the size of the file; deflate can reach 1,000
 SMALL = 10_000_000  # bytes up to which the ratio does not matter
 MAX_ENTRIES = 10_000
 MAX_DEPTH = 4  # of archives inside archives

@@ -58,5 +58,5 @@ def text_of(content: object) -> str:
 
 
 def storable(text: str) -> str:
-    """Replace what a database cannot store in text. The message itself keeps it."""
+    """Replace characters that a database cannot store in text. The original message keeps them."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")

@@ -95,7 +95,7 @@ _STATE = (
 )
 _INTOLERANT = "lactose|gluten|fructose|histamine"
 _FOOD = "gluten|dairy|lactose|meat|pork|beef|fish|shellfish|seafood|nuts|peanuts|eggs|soy|sugar|wheat|milk"
-# Owned things that one can lack; "I don't have a clue" says nothing.
+# Things in statements of not having one: "I don't have a car" is a fact, "I don't have a clue" is not.
 _OWNED_THINGS = f"{_KIN}|car|house|garden|children|kids|siblings|pets?|bike|licen[cs]e|television|tv|smartphone"
 _INSTRUMENT = "cello|piano|guitar|violin|viola|drums|flute|trumpet|bass|saxophone|clarinet|harp|organ|ukulele|banjo"
 _GAME = (

@@ -268,10 +268,10 @@ def _as_first_person(text: str) -> str:
 def reconcile(existing: Sequence[MemoryItem], drafts: Iterable[ItemDraft], new_id: Callable[[], str]) -> ItemChanges:
     """Return what the drafts change. `existing` are all items, ended ones included.
 
-    A draft that says what is known adds its source. Where only one value can hold, the later statement ends the earlier
-    one, in whatever order they are read. A proposal ends nothing, and what contradicts an item that a person wrote is a
-    proposal. An assistant, a tool or another participant that repeats a known item, even an ended one, teaches
-    nothing.
+    A draft that repeats a known item adds its source. Where only one value can be true, the later statement ends the
+    earlier one, whatever the order in which they are read. A proposal ends nothing, and a draft that contradicts an
+    item that a person wrote is a proposal. An assistant, a tool or another participant that repeats a known item, even
+    an ended one, teaches nothing.
     """
     changes = ItemChanges()
     known: dict[str, MemoryItem] = {item.id: item for item in existing}

@@ -149,8 +149,8 @@ def from_environment() -> FastAPI:
     settings = ServerSettings.from_text(os.environ[PASSED_ON])
     logs.set_up(settings)
     app = create_app(settings)
-    # Modules and routes stay as long as the process. Looking at their 100,000 objects in each full garbage collection
-    # would stop the event loop for 20 ms, and for longer on a busy machine.
+    # Modules and routes are never freed. If each full garbage collection looked at their 100,000 objects, it would stop
+    # the event loop for 20 ms, and for longer on a busy machine.
     gc.collect()
     gc.freeze()
     return app

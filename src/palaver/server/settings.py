@@ -19,7 +19,7 @@ from palaver.memory.model_calls import CALLS_PER_DAY, check_limit
 from palaver.memory.person_settings import PERSON_MODES, PersonMode, PersonOptions
 from palaver.models.registry import check_model_options
 
-LOCAL_USER = "user"  # whose memory it is on loopback without keys
+LOCAL_USER = "user"  # the user on loopback without keys, who owns the memory
 PORT = 8484
 MEGABYTE = 1_000_000
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")

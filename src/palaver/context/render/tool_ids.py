@@ -26,7 +26,7 @@ class MappedCalls(NamedTuple):
 
 
 def provider_name(name: str, longest: int = LONGEST) -> str:
-    """Return the name of a tool as providers accept it. Accepted names stay; others end in a mark of the original.
+    """Return a name of a tool that providers accept. Accepted names are kept; others are changed, and end in a hash.
 
     The result depends on the name alone, so the tools of a request and the calls of its history agree.
     """

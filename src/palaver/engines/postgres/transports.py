@@ -148,7 +148,7 @@ class AsyncpgTransport:
 async def borrow(pool: Pool, seconds: float) -> AsyncIterator[PooledConnection]:
     """Take a connection from the pool, for one call. One that does not respond is dropped at once.
 
-    Otherwise giving it back would take as long again: the driver waits until the server has cancelled the statement.
+    Returning it to the pool would take as long again: the driver waits until the server has cancelled the statement.
     """
     connection = await pool.acquire(timeout=seconds)
     try:

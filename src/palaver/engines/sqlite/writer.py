@@ -103,7 +103,7 @@ class Writer(ForkGuard):
 
         `setup` runs once, after migrations. `chores` is work that may wait for a quiet moment; it returns how much it
         did, and runs again until it did nothing. `repair` repairs damaged tables of derived data, and returns which;
-        it runs when a write met a damaged page. `committed` gets the names that a commit touched.
+        it runs when a write found a damaged page. `committed` gets the names that a commit touched.
         """
         self.address, self.clock, self.committed, self.chores, self.repair = address, clock, committed, chores, repair
         self.tuning = tuning

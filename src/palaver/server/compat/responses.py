@@ -151,6 +151,6 @@ async def forget_exchange(exchange: Exchange) -> int:
     mine = [turn for turn in await turns_after(talk, input) if turn.metadata.get(INPUT) == input.id]
     status = await forget_turns(talk, [*mine, *await input_turns(exchange)])
     if talk.info.ttl is not None and talk.info.key is None and not await talk.history(1):
-        with suppress(PermissionDenied):  # not the owner: the empty conversation expires by itself
+        with suppress(PermissionDenied):  # the caller is not the owner: the empty conversation expires later
             status = max(status, await forget_turns(talk, [None]))
     return status
