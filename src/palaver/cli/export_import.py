@@ -66,9 +66,9 @@ async def export(
 ) -> None:
     """Export conversations as lines of JSON: turns, log, files, notes and facts, exactly as they are stored.
 
-    The export leaves out summaries, which can be written again, and the requests to models. `palaver backup` copies
-    everything. The other formats contain only the active branch: markdown; html, a page without external files, for one
-    conversation; and openai, one line of messages per conversation.
+    The export leaves out summaries, which can be written again, the requests to models, and the memory of persons and
+    other subjects. `palaver backup` copies everything. The other formats contain only the active branch: markdown;
+    html, a page without external files, for one conversation; and openai, one line of messages per conversation.
 
     The file gets its name only when it is complete.
 
