@@ -421,8 +421,9 @@ class ErasureReceipt:
 
     - `salt`, `digest`: identify the person, without the name.
     - `started`, `finished`: no data of the person from before `finished` is left.
-    - `erased`: ids by kind. `conversations`, `keys`; `turns` and `files` as `conversation/id`; `notes`, `details`
-      (title, metadata or participants) and `logs` as the ids of the conversations in which they were changed.
+    - `erased`: ids by kind. `conversations` (what was remembered about the person counts as one), `keys`; `turns` and
+      `files` as `conversation/id`; `notes`, `details` (title, metadata or participants) and `logs` as the ids of the
+      conversations in which they were changed.
     - `scrubbed`: false while a reader in another process keeps old bytes in the WAL. The next sweep removes them.
     - `signature`: the signature, if an audit key was given.
     """

@@ -793,6 +793,9 @@ class TurnWriter:
     Pieces are collected and stored together, at most `flush` seconds after they were written. At the end of the block,
     the turn is committed. If an exception or a cancellation ends the block, the turn is sealed as `aborted`, and the
     text so far is kept. After the block, `write` raises `StreamSealed`.
+
+    `turn` is the stored turn: pending in the block, in its final state after it. With `flush="end"`, it is None in the
+    block.
     """
 
     turn: Turn | None
