@@ -98,6 +98,7 @@ MARKERS = (
     _marker("inside of", r"(?<!the )\b(?:in|out)side of\b", "inside, outside"),
     _marker("as … as can be", r"\bas \w+ as can be\b", "say how much, and compared with what"),
     _of_pages("in sight", r"\b(?:in|out of) sight\b", "say whether it is reached, shown or expected"),
+    _of_pages("says so", r"\bsays? so\b", "name the field and what it has"),
     _of_pages("the latter", r"\bthe (?:former|latter)\b", "repeat the noun"),
     _of_pages("verb", r"\bverbs?\b", "method, operation"),
     _of_pages("lets go", r"\blets? go\b", "ends, releases"),

@@ -55,6 +55,7 @@ FOUND = [
     ("inside of", "The row was changed outside of Palaver."),
     ("as … as can be", "Functions as thin as can be."),
     ("in sight", "The goal is not in sight."),
+    ("says so", "It is shortened, and `shortened` says so."),
     ("the latter", "The latter is kept."),
 ]
 HARMLESS = [
