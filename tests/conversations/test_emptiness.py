@@ -108,6 +108,15 @@ async def test_a_context_without_recalled_turns_says_why(store: Store) -> None:
     assert reason(shown) in ("all shown", "nothing relevant")
 
 
+async def test_a_context_with_the_whole_conversation_gives_one_reason_for_recalling_nothing(store: Store) -> None:
+    """The table used to say "not ready" as well, as if something were missing."""
+    talk = await store.conversation("a")
+    await talk.append("user", "I like rice.")
+    table = str((await talk.build_context(token_budget=1_000)).explain())
+    assert "nothing is recalled: the whole conversation is shown" in table
+    assert "nothing recalled:" not in table
+
+
 async def test_the_log_has_the_reason_and_no_content(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "palaver.recall")
     talk = await store.conversation(WORD)

@@ -8,6 +8,8 @@ from typing import Any, Literal, TypedDict
 
 from palaver.model import Empty
 
+ALL_SHOWN = "nothing is recalled: the whole conversation is shown"  # a note
+
 
 class RecallScore(TypedDict):
     """Why a turn was recalled: its score, what each signal contributed to it, and its relevance between 0 and 1."""
@@ -185,7 +187,7 @@ class Explanation:
                 f"{one.state:<16}{one.tokens:>8,}  {one.name} ({one.attachment}): {one.reason}" for one in self.files
             ]
         lines += ["", _coverage_line(self), f"recall: {self.recall}"]
-        if self.empty is not None:
+        if self.empty is not None and ALL_SHOWN not in self.notes:  # the note says why: nothing was missing
             lines.append(f"nothing recalled: {self.empty.reason} ({self.empty.detail})")
         if self.identical_prefix is not None:
             lines.append(f"identical to the start of the previous prompt: {self.identical_prefix:.0%}")

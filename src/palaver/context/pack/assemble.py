@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from palaver.context.costs import LEAST_TEXT, Costs, Count
-from palaver.context.explain import Explanation, Omission
+from palaver.context.explain import ALL_SHOWN, Explanation, Omission
 from palaver.context.inputs import Context, Material
 from palaver.context.options import Options
 from palaver.context.pack.budget import (
@@ -191,7 +191,7 @@ def _explain(inputs: PackInputs, ledger: Ledger, parts: PromptParts) -> Explanat
 def _unused_note(inputs: PackInputs, ledger: Ledger, parts: PromptParts) -> tuple[str, ...]:
     """Say why nothing is recalled, or how much of recall's share was not used."""
     if parts.window.is_whole and inputs.options.wants_recall and parts.recalled is None:
-        return ("nothing is recalled: the whole conversation is shown",)
+        return (ALL_SHOWN,)
     unused = min(recall_share(inputs, ledger) - ledger.spent_on("recalled"), ledger.left)
     if parts.window.is_whole or unused < inputs.budget * WORTH_A_NOTE:
         return ()
