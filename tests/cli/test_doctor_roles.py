@@ -1,4 +1,4 @@
-"""`palaver doctor` and `palaver worker` report what does not work without one of the roles."""
+"""`palaver doctor`, `palaver worker` and `palaver serve` report what does not work without one of the roles."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 from typer.testing import CliRunner
 
-import palaver
 from palaver.cli import app, worker
+from palaver.server.settings import ServerSettings
+from tests.server.conftest import running
 from tests.support import postgres_server
 
 PASSWORD = "not a secret"
@@ -45,9 +46,26 @@ async def test_a_login_without_the_role_of_the_worker_is_named(postgres_database
 
 @pytest.mark.parametrize("role", ["palaver_app", "palaver_worker"])
 async def test_a_worker_that_serves_one_tenant_says_so(
-    postgres_database: str, role: str, capsys: pytest.CaptureFixture[str]
+    postgres_database: str, role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with login(postgres_database, role) as (url, _), palaver.open(url, tenant="acme", worker=False) as store:
-        await worker.report_single_tenant(store)
-    warned = "only the tenant 'acme'" in capsys.readouterr().err
-    assert warned == (role == "palaver_app")
+    async def work(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(worker, "_working", work)
+    async with login(postgres_database, role) as (url, _):
+        ran = await asyncio.to_thread(CliRunner().invoke, app, ["worker", "--db", url, "--tenant", "acme"])
+    assert ran.exit_code == 0, ran.output
+    assert ("only the tenant 'acme'" in ran.stderr) == (role == "palaver_app")
+
+
+@pytest.mark.parametrize("role", ["palaver_app", "palaver_worker"])
+async def test_a_server_that_works_for_one_tenant_says_so(
+    postgres_database: str, role: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def serve(url: str) -> None:
+        with running(ServerSettings(url=url, tenant="acme", embedder="none")):
+            pass
+
+    async with login(postgres_database, role) as (url, _):
+        await asyncio.to_thread(serve, url)
+    assert ("only the tenant 'acme'" in caplog.text) == (role == "palaver_app")

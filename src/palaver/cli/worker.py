@@ -16,7 +16,7 @@ import typer
 from palaver.cli.app import Call, command
 from palaver.cli.database import database_url, existing
 from palaver.cli.output import console, counted, emit, note, say, wire
-from palaver.conversations.internals import engine_of, worker_of
+from palaver.conversations.internals import engine_of, single_tenant_warning, worker_of
 from palaver.errors import EngineError
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ async def worker(
     call, options = _with_file(call, config)
     async with existing(call, **options) as store:
         await engine_of(store).index_all()
-        if not once and call.url.startswith("postgres"):
-            await report_single_tenant(store)
+        if not once and call.url.startswith("postgres") and (warning := await single_tenant_warning(store)):
+            note(warning)
         _stop_on_sigterm()
         work, screen = worker_of(store), StatusLine(call)
         try:
@@ -111,17 +111,6 @@ async def worker(
         state = await read_backlog(store)
     if not call.as_json:
         say("No jobs are left." if not state.waiting and not state.dead else f"{state}.")
-
-
-async def report_single_tenant(store: Store) -> None:
-    """Print a note if this login of a Postgres server may not work for other tenants."""
-    engine = engine_of(store)
-    await engine.tenants()
-    if not getattr(engine, "serves_all_tenants", True):
-        note(
-            f"This login is not a member of palaver_worker, so it serves only the tenant '{store.scope.tenant}'. "
-            "For all tenants: GRANT palaver_worker TO …"
-        )
 
 
 def _with_file(call: Call, config: str | None) -> tuple[Call, dict[str, Any]]:

@@ -34,6 +34,18 @@ def engine_of(store: Store) -> Engine:
     return store._components.engine
 
 
+async def single_tenant_warning(store: Store) -> str | None:
+    """Return a warning if this login of a Postgres server may not do the background work of other tenants."""
+    engine = engine_of(store)
+    await engine.tenants()  # which asks for those of all
+    if getattr(engine, "serves_all_tenants", True):
+        return None
+    return (
+        "this login is not a member of palaver_worker, so background work is done for only the tenant "
+        f"'{store.scope.tenant}'. For all tenants: GRANT palaver_worker TO …"
+    )
+
+
 def clock_of(store: Store) -> Clock:
     """Return the clock of a store."""
     return store._components.clock

@@ -13,7 +13,14 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from palaver.audit.seals import clean_sealing_key, seal_everything
-from palaver.conversations.internals import clock_of, engine_of, generation_of, models_of, worker_of
+from palaver.conversations.internals import (
+    clock_of,
+    engine_of,
+    generation_of,
+    models_of,
+    single_tenant_warning,
+    worker_of,
+)
 from palaver.conversations.open_options import TelemetryOptions
 from palaver.conversations.opener import open as open_store
 from palaver.conversations.store import Store
@@ -159,6 +166,8 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
             )
         if settings.files is None and settings.url.startswith("postgres"):
             log.warning("attachments are refused: %s", FilesNotConfigured())
+        if settings.url.startswith("postgres") and (warning := await single_tenant_warning(store)):
+            log.warning("%s", warning)
         hub = ChannelHub(store)
         services = Services(
             settings=settings,
