@@ -29,7 +29,9 @@ def write(folder: Path = FOLDER) -> None:
     """Write every table, in the format that `palaver.models.token_tables` reads."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in SHA256:
-        (folder / f"{name}.bin").write_bytes(zlib.compress(_compact(_published(name)), 9))
+        unfinished = folder / f"{name}.unfinished"  # renamed when it is whole: a file that exists is taken as it is
+        unfinished.write_bytes(zlib.compress(_compact(_published(name)), 9))
+        unfinished.replace(folder / f"{name}.bin")
 
 
 def _published(name: str) -> bytes:

@@ -96,6 +96,13 @@ async def test_a_parameter_of_the_model_is_sent_to_settings_without_a_guess(stor
     assert "did you mean" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("url", ["host=db password=secret", "host=db password=se:cret", "/data/secret.db"])
+async def test_an_address_without_a_scheme_is_refused_and_never_repeated(url: str) -> None:
+    with pytest.raises(InvalidInput, match="url: has no scheme: use sqlite") as refusal:
+        await palaver.open(url)
+    assert "cret" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("url", ["postgresql+asyncpg://localhost/chats", "sqlite+aiosqlite:///chat.db"])
 async def test_a_url_of_sqlalchemy_is_told_to_leave_out_the_driver(url: str) -> None:
     with pytest.raises(InvalidInput, match="leave out the driver"):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import tiktoken_ext.openai_public
+import tools.token_tables
 from hypothesis import given
 from hypothesis import strategies as st
 from tools.token_tables import SHA256
@@ -38,6 +39,26 @@ def test_tiktoken_takes_the_table_for_its_own(name: str, tmp_path: Path, monkeyp
     theirs = getattr(tiktoken_ext.openai_public, name)()
     assert theirs["pat_str"] == SPLIT[name]
     assert theirs["mergeable_ranks"] == read_ranks(name)
+
+
+def test_an_interrupted_build_leaves_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full in the middle of the last table: the next build writes the tables again."""
+    write_bytes, last = Path.write_bytes, list(SHA256)[-1]
+
+    def on_a_full_disk(path: Path, data: bytes) -> int:
+        if not path.name.startswith(last):
+            return write_bytes(path, data)
+        write_bytes(path, data[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tools.token_tables, "_published", lambda name: b"IQ== 0\nIg== 1")
+    with monkeypatch.context() as during:
+        during.setattr(Path, "write_bytes", on_a_full_disk)
+        with pytest.raises(OSError, match="No space"):
+            tools.token_tables.write(tmp_path)
+    assert tools.token_tables.is_missing(tmp_path)
+    tools.token_tables.write(tmp_path)
+    assert not tools.token_tables.is_missing(tmp_path)
 
 
 def test_every_table_has_a_published_hash() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -16,12 +17,13 @@ POSTGRES_OPTIONS = (
     "migrate_url", "listen_url", "read_url", "pool", "pool_size", "connect_timeout", "command_timeout",
     "application_name",
 )  # fmt: skip
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
 def scheme_of(url: str) -> str:
     """Return the scheme of a URL, of which the rest may be invalid: `urlsplit` raises for some passwords."""
     scheme, colon, _ = url.partition(":")
-    return scheme.lower() if colon else ""
+    return scheme.lower() if colon and SCHEME.fullmatch(scheme) else ""
 
 
 def open_engine(url: str, clock: Clock, home: Scope, options: DatabaseOptions) -> AbstractAsyncContextManager[Engine]:
@@ -47,7 +49,8 @@ def open_engine(url: str, clock: Clock, home: Scope, options: DatabaseOptions) -
     if scheme != "sqlite":
         known = "sqlite:///file.db, memory:, postgresql://host/name or supabase+https://project.supabase.co"
         driver = " (leave out the driver after '+')" if "+" in scheme else ""
-        raise InvalidInput("url", f"no engine for {scheme or url!r}: use {known}{driver}")
+        fault = f"no engine for '{scheme}'" if scheme else "has no scheme"  # the rest may contain a password
+        raise InvalidInput("url", f"{fault}: use {known}{driver}")
     _check_options(given, (), "is for a server; a SQLite file has one address")
     try:
         from palaver.engines.sqlite import open_sqlite
