@@ -155,3 +155,11 @@ def test_doctor_says_where_files_are_or_what_to_set(lines, cli, monkeypatch):
     assert "attachments cannot be stored or read" in cli(*server[:-1]).stdout
     monkeypatch.setenv("PALAVER_FILES", "s3://chat")
     assert json.loads(cli(*server).stdout)["files"] == {"location": "s3://chat", "problem": None}
+
+
+def test_an_upgrade_from_a_newer_schema_is_refused(cli):
+    """The functions of an old version would replace those of the new one."""
+    refused = cli("migrate", "--sql", "--since", "99")
+    assert refused.exit_code == 1
+    assert "newer than this version" in refused.stderr
+    assert refused.stdout == ""

@@ -123,6 +123,8 @@ class Extras:
 
         if self.distribute not in (None, "citus"):
             raise InvalidInput("distribute", f"{self.distribute!r} is unknown: use citus")
+        if since > migrate.known_version():
+            raise InvalidInput("since", f"{since} is newer than this version's schema, {migrate.known_version()}")
         tables = compat.script(self.compat, compat.Bindings(self.anon_tenant, self.service_tenant))
         steps = [tables] if tables else []
         steps += [citus.script()] if self.distribute else []
