@@ -606,7 +606,7 @@ class DatabaseCorrupt(EngineError):
 
 
 class RowUnreadable(DatabaseCorrupt):
-    """A row is damaged and cannot be read; other rows can. `conversation` is the id of its conversation, if known.
+    """A row is damaged and cannot be read. Other rows can. `conversation` is the id of its conversation, if known.
 
     Way out: Run `palaver verify`, which lists the changed rows, and take the row from a backup.
     """

@@ -48,4 +48,4 @@ def test_drafts_are_written_once(cli, ok, questions):
     ok("eval", "drafts.jsonl", "--embedder", "none")
     result = cli("eval", "drafts.jsonl", "--make", "5")
     assert result.exit_code == 1
-    assert "exists already" in result.output
+    assert "already exists" in result.output

@@ -161,7 +161,7 @@ async def _make(call: Call, file: Path, count: int, names: list[str], seed: int)
     from palaver.evaluation.drafting import draft_questions
 
     if file.exists():
-        raise InvalidInput("FILE", f"{str(file)!r} exists already; drafts are written to a new file")
+        raise InvalidInput("FILE", f"{str(file)!r} already exists: name a new file for the drafts")
     chance = random.Random(seed)
     drafts: list[Question] = []
     async with existing(call) as store, _model() as ask:

@@ -29,6 +29,7 @@ PANEL = "Assistants"
 AGENT = "coding-assistant"
 EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "Stop", "SubagentStop", "SessionEnd")
 RECALLING = ("SessionStart", "UserPromptSubmit")
+NOT_AN_EVENT = "must be one JSON object, the event that the assistant passes to its hooks"
 MOST = 9_000  # characters: longer output is cut by the assistant
 HITS = 6
 MAX_LINE = 4_000_000  # characters of a transcript's line that is stored
@@ -76,9 +77,9 @@ def read_event(text: str) -> Mapping[str, Any]:
     try:
         event = json.loads(text)
     except ValueError:
-        raise InvalidInput("standard input", "must be one JSON object, as a hook gets it") from None
+        raise InvalidInput("standard input", NOT_AN_EVENT) from None
     if not isinstance(event, Mapping):
-        raise InvalidInput("standard input", "must be one JSON object, as a hook gets it")
+        raise InvalidInput("standard input", NOT_AN_EVENT)
     if event.get("hook_event_name") not in EVENTS:
         raise InvalidInput("hook_event_name", f"must be one of {', '.join(EVENTS)}")
     if not isinstance(event.get("session_id"), str) or not event["session_id"]:

@@ -1,4 +1,4 @@
-"""requests: what was really sent to models, and what came back."""
+"""`palaver requests`: list the requests to models and their results."""
 
 from __future__ import annotations
 

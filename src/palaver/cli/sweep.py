@@ -24,7 +24,7 @@ async def sweep(
         typer.Option(
             metavar="MINUTES",
             envvar=[VARIABLE, OLD_VARIABLE],
-            help="Also delete every turn that is older than this. By default, turns are kept at any age.",
+            help="Also delete every turn that is older than this. By default, old turns are kept.",
         ),
     ] = None,
 ) -> None:
@@ -51,4 +51,4 @@ async def sweep(
         f"removed {counted(swept.files, 'file')} of unfinished uploads."
     )
     if retention_minutes is None:
-        say(f"Turns were kept at any age. To delete old turns, use --retention-minutes or {VARIABLE}.")
+        say(f"Old turns were kept. To delete them, use --retention-minutes or {VARIABLE}.")

@@ -73,7 +73,7 @@ async def worker(
         typer.Option(
             metavar="MINUTES",
             envvar="PALAVER_RETENTION_MINUTES",
-            help="A sweep also deletes every turn that is older than this. By default, turns are kept at any age.",
+            help="A sweep also deletes every turn that is older than this. By default, old turns are kept.",
         ),
     ] = None,
     config: Annotated[

@@ -75,10 +75,10 @@ class Eraser:
     async def erase_user(self, user: str, audit_key: bytes | None) -> ErasureReceipt:
         require_right(self.scope, ADMIN)
         if not self._may_erase():
-            raise InvalidInput("user", "is erased with the project's secret key, not with a user's token")
+            raise InvalidInput("user", "can be erased only with the project's secret key, not with a user's token")
         user = clean_name("user", user)
         if user in ROLES:
-            raise InvalidInput("user", "is the name of a role, which several people may have used as their name")
+            raise InvalidInput("user", "is also the name of a role: turns under it may belong to several people")
         key = None if audit_key is None else clean_sealing_key(audit_key)
         receipt = await self._complete(await self._begin(user))
         return receipt if key is None else sign(receipt, key)

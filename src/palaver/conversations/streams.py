@@ -57,7 +57,7 @@ class TurnStreams:
         **fields: Any,
     ) -> Turn:
         if clean_role(role) == "tool":
-            raise InvalidInput("role", "a tool turn is stored whole, with its results")
+            raise InvalidInput("role", "a tool turn cannot be streamed: append it with its tool_results")
         if "content" in fields:
             raise InvalidInput("content", "is sent in chunks, by append_chunk")
         self.handle.require(WRITE)

@@ -261,7 +261,7 @@ def _range(n: int, key: str, field: str, bounds: Mapping[str, MetadataValue]) ->
     if not bounds:
         raise InvalidInput(field, "is empty: give a value, `in`, or a range with gt, gte, lt or lte")
     if {"gt", "gte"} <= bounds.keys() or {"lt", "lte"} <= bounds.keys():
-        raise InvalidInput(field, "has two bounds on one side: give one of gt and gte, and one of lt and lte")
+        raise InvalidInput(field, "has two bounds on one side: use gt or gte, and lt or lte")
     kinds = {_kind_of(value) for value in bounds.values()}
     if len(kinds) > 1 or "bool" in kinds:
         raise InvalidInput(field, "the bounds of a range must both be numbers, or both be texts")

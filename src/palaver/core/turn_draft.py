@@ -262,7 +262,7 @@ def encode_attachments(attachments: Sequence[Attachment], role: Role = "user") -
     if not isinstance(attachments, Sequence) or not all(isinstance(one, Attachment) for one in attachments):
         raise InvalidInput(
             "attachments",
-            "must be a list of attachments, as attach() and attachment(id) return them, not of ids or names",
+            "must be a list of what attach() or attachment(id) returned, not of ids or names",
         )
     check_file_count(len(attachments), role)
     rows = [

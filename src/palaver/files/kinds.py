@@ -173,14 +173,14 @@ def _claim(claimed: str | None) -> str | None:
         return said
     if said.startswith("text/"):
         return PLAIN
-    raise FileRefused("media_type", f"is not supported. Supported are {TAKEN}", media_type=said)
+    raise FileRefused("media_type", f"is not supported. Supported types: {TAKEN}", media_type=said)
 
 
 def _from_name(filename: str | None) -> str | None:
     ending = (filename or "").rpartition(".")[2].lower() if "." in (filename or "") else ""
     if ending in REFUSED:
         raise FileRefused(
-            "filename", f"ends in .{ending}, which is not accepted. Supported are {TAKEN}", media_type=None
+            "filename", f"ends in .{ending}, which is not accepted. Supported types: {TAKEN}", media_type=None
         )
     return _BY_NAME.get(ending)
 
@@ -208,7 +208,7 @@ def sniff(data: bytes) -> str:
     if found == ZIP or (found is not None and found in ZIPPED):
         return _inside(data)
     if found is None:
-        raise FileRefused("data", f"is of an unsupported type. Supported are {TAKEN}", media_type=None)
+        raise FileRefused("data", f"is of an unsupported type. Supported types: {TAKEN}", media_type=None)
     return found
 
 

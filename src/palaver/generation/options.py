@@ -146,7 +146,7 @@ def parse_generate_options(message: Any, keywords: Mapping[str, Any]) -> Generat
     rest = {name: value for name, value in keywords.items() if name not in own}
     for name in sorted(rest):
         if name in DECIDED:
-            raise InvalidInput(name, "is decided by generate and its agents")
+            raise InvalidInput(name, "cannot be set here: generate and its agents decide it")
         if name not in CONTEXT_OPTIONS:
             raise InvalidInput(name, _describe_unknown(name))
     parse_options(token_budget=own.get("token_budget"), **rest)

@@ -259,7 +259,7 @@ async def restore_file(
     found = await asyncio.to_thread(read_backup, backup)
     if found.engine != "sqlite":
         raise InvalidInput(
-            "backup", "is a backup of Postgres: use pg_restore, then `palaver verify`: docs/how-to/backups.md"
+            "backup", "is a backup of Postgres: use pg_restore, then `palaver verify` (docs/how-to/backups.md)"
         )
     there = [one for one in (target, files, *_journals(target)) if one.exists()]
     if there and not force:

@@ -131,7 +131,7 @@ class ModelSettings:
 
     async def _store(self, added: Mapping[str, Spec], default: str) -> None:
         if self.path is None:
-            raise InvalidInput("models_file", "is not set: this server has no place for models that are added")
+            raise InvalidInput("models_file", "is not set: without it, this server cannot keep added models")
         content = {"default": default, "models": added}
         async with self._lock:
             await asyncio.to_thread(_write_private, self.path, content)
@@ -192,7 +192,9 @@ def check_base_url(url: str, hosts: tuple[str, ...]) -> None:
         raise InvalidInput("base_url", f"{host} is not allowed: add it to PALAVER_MODEL_HOSTS ({', '.join(hosts)})")
     is_listed_plain = {f"http://{host}", f"http://{host}:{port}"} & set(hosts)
     if parts.scheme == "http" and host not in LOOPBACK_NAMES and not is_listed_plain:
-        raise InvalidInput("base_url", "must begin with https://, or its host must be listed with http://")
+        raise InvalidInput(
+            "base_url", "must begin with https://, or PALAVER_MODEL_HOSTS must list its host with http://"
+        )
 
 
 def _with_key(spec: Spec) -> Spec:

@@ -133,7 +133,7 @@ class RemoteStore(Store):
     def subject(self, kind: str, id: str) -> Subject:
         if kind == "person":
             return self.person(id)
-        raise InvalidInput("kind", f"only persons: the memory of other subjects {MISSING}")
+        raise InvalidInput("kind", f"must be person, because the memory of other subjects {MISSING}")
 
     # ---- answers
 

@@ -50,7 +50,7 @@ class SQLiteAddress:
             raise errors.InvalidInput("url", "synchronous must be FULL or NORMAL")
         timeout = options.pop("busy_timeout", str(BUSY_MILLISECONDS))
         if not timeout.isdecimal() or len(timeout) > 8:
-            raise errors.InvalidInput("url", "busy_timeout must be whole milliseconds, in eight digits at most")
+            raise errors.InvalidInput("url", "busy_timeout must be a whole number of milliseconds, at most 99999999")
         if options:
             raise errors.InvalidInput("url", f"unknown option {sorted(options)[0]!r}")
         return cls(path.absolute(), synchronous, int(timeout))  # absolute, as the program may change its folder later

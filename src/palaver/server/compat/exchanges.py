@@ -130,7 +130,7 @@ class Exchanges:
         talk = await self._conversation(ask, name)
         if talk is None:
             if ask.edits.compact_at is not None:
-                raise InvalidInput(EDITS, "needs a conversation to compact: name one, such as with X-Conversation-Id")
+                raise InvalidInput(EDITS, "needs a conversation to compact: send X-Conversation-Id")
             if ask.context:
                 raise InvalidInput(
                     f"{EXTENSION}.context", "needs a conversation: without one, the request is passed on as it is"

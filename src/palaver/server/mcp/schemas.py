@@ -121,7 +121,7 @@ class History(Arguments):
     conversation: Existing
     limit: int = Field(20, ge=1, le=200, description="The maximum number of turns; the latest ones.")
     before: Name | None = Field(
-        None, description="Only turns before the turn with this id: `older` of an earlier result."
+        None, description="Only turns before the turn with this id. An earlier result has it as `older`."
     )
     token_budget: Budget = 4_000
     where: dict[str, Any] | None = Filter

@@ -213,7 +213,7 @@ def content_disposition(filename: str) -> str:
 
 
 def _parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Parse one range. None: the whole file, even if the header is malformed. Raises 416."""
+    """Parse one range. Return None, for the whole file, if the header is missing or malformed. Raises 416."""
     match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", (header or "").replace(" ", ""))
     if match is None or match.groups() == ("", ""):
         return None

@@ -124,7 +124,7 @@ async def _find(services: Services, store: Store, caller: Caller, completion: st
 async def _build(exchange: Exchange) -> dict[str, object]:
     completion = await _build_if_complete(exchange)
     if completion is None:
-        raise ModelUnavailable("the model", "has not finished this answer")
+        raise ModelUnavailable("the model", "has not finished this answer yet")
     return completion
 
 

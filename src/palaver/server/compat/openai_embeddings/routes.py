@@ -75,7 +75,7 @@ def _parse_options(body: Mapping[str, object], embedder: Embedder, setting: str)
     if model not in (embedder.name, setting):
         raise Refusal(404, f"The embedder of this server is {embedder.name!r}", code="model_not_found", field="model")
     if body.get("dimensions") not in (None, embedder.dimensions):
-        raise invalid("dimensions", f"must be {embedder.dimensions}, as the embedder makes them")
+        raise invalid("dimensions", f"must be {embedder.dimensions}: the embedder makes no other vectors")
     format = body.get("encoding_format") or "float"
     if format not in ("float", "base64"):
         raise invalid("encoding_format", "must be float or base64")
