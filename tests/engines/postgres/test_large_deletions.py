@@ -128,6 +128,27 @@ async def test_forget_itself_continues_what_was_interrupted(
         await talk.forget()
 
 
+async def test_forget_succeeds_if_a_sweep_deletes_the_rest_first(
+    postgres_url: str, store: Store, admin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every program that opens the database, and every sweep, continues deletions that are not finished."""
+    talk, write = await filled(store, "k"), engine_of(store).write  # type: ignore[attr-defined]
+
+    async def write_then_sweep_elsewhere(function: str, *args: Any, **more: Any) -> Any:
+        found = await write(function, *args, **more)
+        if function == "forget_slice":
+            async with palaver.open(postgres_url, user="ada", files=tmp_path, worker=False, clock=FakeClock()) as other:
+                await engine_of(other).finish_deletions(other.scope)
+        return found
+
+    monkeypatch.setattr(engine_of(store), "write", write_then_sweep_elsewhere)
+    await talk.forget()
+    assert await left(admin, talk) == {}
+    assert [event.kind for event in await store.audit(talk.id)].count("forget") == 1
+    with pytest.raises(ConversationGone):
+        await talk.forget()
+
+
 @pytest.mark.parametrize("again", ["reset", "forget", "sweep", "open"])
 async def test_an_interrupted_reset_is_finished(
     postgres_url: str, store: Store, admin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str

@@ -6,10 +6,12 @@ conversations/deletion.py lists what a forget removes; functions/deletion.sql li
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from palaver.engines.postgres.rpc import EnginePart, application_scope
 from palaver.engines.postgres.transports import Row
+from palaver.errors import ConversationGone
 from palaver.model import Scope
 from palaver.ports.queries import Deletion
 
@@ -45,12 +47,17 @@ class PostgresDeletion(EnginePart):
 
     async def forget_conversation(self, scope: Scope, conversation: str) -> Deletion:
         """Delete a conversation. A large one takes several transactions, the first of which hides it."""
-        more, most = True, self.slices.first
-        while more:
-            found = await self.write("forget_slice", scope, conversation=conversation, most=most)
-            more, most = found[0]["forget_slice"], self.slices.later
+        if await self._forget_slice(scope, conversation, self.slices.first):
+            with suppress(ConversationGone):  # a sweep continues it too, and may delete the last of it
+                while await self._forget_slice(scope, conversation, self.slices.later):
+                    pass
         self.hub.committed(conversation)
         return Deletion(conversations=(conversation,))
+
+    async def _forget_slice(self, scope: Scope, conversation: str, most: int) -> bool:
+        """Delete a part of a conversation. True if there is more."""
+        found = await self.write("forget_slice", scope, conversation=conversation, most=most)
+        return bool(found[0]["forget_slice"])
 
     async def retire(self, scope: Scope, conversation: str, position: int, keep_salt: bool) -> Deletion:
         args = {"place": position, "keep_salt": keep_salt, "most": self.slices.retired}
