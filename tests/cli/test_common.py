@@ -137,7 +137,10 @@ def test_a_password_is_not_printed(password):
     assert "s3cret" not in hide_password(f"postgresql://ada:{password}@db:5432/chats")
     assert "s3cret" not in hide_password(f"postgresql://ada@db/chats?password={password.replace('#', '')}&user=ada")
     assert "s3cret" not in hide_password(f"postgresql://ada@db/chats?sslpassword={password.replace('#', '')}&user=ada")
+    for user in ("ada@example.org", "sales/ada"):  # not percent-encoded either
+        assert "s3cret" not in hide_password(f"postgresql://{user}:{password}@db:5432/chats")
     assert hide_password("postgresql://ada@db/chats") == "postgresql://ada@db/chats"
+    assert hide_password("postgresql://ada@[::1]:5432/chats") == "postgresql://ada@[::1]:5432/chats"
     assert hide_password("sqlite:////data/a:b@c.db") == "sqlite:////data/a:b@c.db"
 
 

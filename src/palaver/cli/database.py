@@ -203,6 +203,8 @@ async def _even_damaged(store: Store, looking: Awaitable[Conversation]) -> Conve
 
 
 def hide_password(url: str) -> str:
-    """Return the URL without its password, even if the password has characters that end the address of a URL."""
-    shown = re.sub(r"^(\w[\w+.-]*://[^:/?#@]*):.*@", r"\1:…@", url)
-    return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1…", shown)
+    """Return the URL without its password, even if it or the user has characters that end the address of a URL."""
+    if url.lower().startswith("sqlite:"):
+        return url
+    shown = re.sub(r"^(\w[\w+.-]*://[^:]*):.*@", r"\1:…@", url, flags=re.DOTALL)
+    return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1…", shown, flags=re.IGNORECASE)
