@@ -380,6 +380,9 @@ def test_a_password_that_cuts_the_url_in_two_is_not_an_argument_of_pg_dump(
             "postgresql://admin@h/none?options=-c%20jit%3Doff",
         ),
         ("postgres://admin:hunter2@h,i/none", "postgresql://admin@h,i/none"),
+        ("postgresql://admin:hunter2@h/none?statement_timeout=5&jit=off&database=x", "postgresql://admin@h/none"),
+        ("postgresql://admin:hunter2@h?database=none", "postgresql://admin@h?dbname=none"),
+        ("postgresql://admin:hunter2@h/none?password=other", "postgresql://admin@h/none"),
     ],
 )
 def test_pg_dump_gets_an_address_that_it_can_read_and_the_password_by_the_environment(
@@ -393,6 +396,20 @@ def test_pg_dump_gets_an_address_that_it_can_read_and_the_password_by_the_enviro
     *_, address, password = (tmp_path / "said").read_text().splitlines()
     assert address == f"--dbname={passed}"
     assert password == "hunter2"
+
+
+def test_the_passphrase_of_a_client_key_is_not_an_argument_of_pg_dump(
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "pg_dump"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    told = cli("backup", "copy", "--db", "postgresql://admin@h/none?sslkey=/k&sslpassword=hunter2")
+    assert told.exit_code == 1
+    assert "service file" in told.stderr
+    assert "hunter2" not in told.output
+    assert not (tmp_path / "ran").exists()
 
 
 def test_restoring_postgres_is_left_to_pg_restore(cli) -> None:

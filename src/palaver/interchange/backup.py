@@ -107,28 +107,36 @@ def _back_up_server(program: str, url: str, files: Path | None, target: Path, ad
 
 def _run_dump(program: str, url: str, dump: Path) -> None:
     """Run pg_dump. The password goes into the environment: arguments of a process are visible to others."""
-    address, password = _address_for_dump(url)
-    secret = {} if password is None else {"PGPASSWORD": password}
+    address, secrets = _address_for_dump(url)
     command = [program, "--format=custom", "--no-password", f"--file={dump}", f"--dbname={address}"]
-    done = subprocess.run(command, env={**os.environ, **secret}, capture_output=True, text=True)
+    done = subprocess.run(command, env={**os.environ, **secrets}, capture_output=True, text=True)
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["?"]
         why = " ".join(said[:2] if "version mismatch" in said[0] else said[:1])  # the second line has the versions
         raise EngineUnavailable(f"pg_dump failed: {why}. {_advice(said[0])}")
 
 
-def _address_for_dump(url: str) -> tuple[str, str | None]:
-    """Return the URL without Palaver's own parameters and the password, and the password."""
-    from palaver.engines.postgres.address import OWN, split_url
+def _address_for_dump(url: str) -> tuple[str, dict[str, str]]:
+    """Return the URL with the parameters that pg_dump knows, without the password, and variables of its environment."""
+    from palaver.engines.postgres.address import DRIVER, split_url
 
     parts = split_url(url)
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if "sslpassword" in given:
+        raise InvalidInput("url", "pg_dump gets sslpassword only from a service file: write it there, and add service=")
+    query = {name: one for name, one in given.items() if name in (*DRIVER, "options")}
+    database = query.pop("database", None)
+    if database is not None and not parts.path.strip("/"):  # pg_dump's name for it
+        query.setdefault("dbname", database)
+    variables = {"password": "PGPASSWORD", "servicefile": "PGSERVICEFILE"}
+    secrets = {variable: query.pop(name) for name, variable in variables.items() if name in query}
+    if parts.password is not None:
+        secrets["PGPASSWORD"] = unquote(parts.password)
     user, at, hosts = parts.netloc.rpartition("@")
-    password = query.pop("password", None) or (None if parts.password is None else unquote(parts.password))
-    rest = urlencode({name: one for name, one in query.items() if name not in OWN}, quote_via=quote, safe="")
+    rest = urlencode(query, quote_via=quote, safe="")
     # Not by urlunsplit, which omits the // of an address without a host.
     address = f"postgresql://{user.partition(':')[0]}{at}{hosts}{parts.path}"
-    return f"{address}?{rest}" if rest else address, password
+    return f"{address}?{rest}" if rest else address, secrets
 
 
 def _advice(problem: str) -> str:
