@@ -77,8 +77,15 @@ async def test_errors_are_those_of_the_library(remote_server: Running) -> None:
         await palaver.open(remote_server.url, key="pk_wrong")
     with pytest.raises(EngineUnavailable, match="is it running"):
         await palaver.open("http://127.0.0.1:1")
+    with pytest.raises(EngineUnavailable, match=r"server at http://127\.0\.0\.1:1/below cannot"):
+        await palaver.open("http://ada:s3cret@127.0.0.1:1/below/")
+    for url in ("http://ada:s3/cret@127.0.0.1:1", "http://127.0.0.1:1?key=s3cret", "https://"):
+        with pytest.raises(InvalidInput, match="url: must be https://host") as refused:
+            await palaver.open(url)
+        assert "cret" not in str(refused.value)
     async with palaver.open(remote_server.url, key=remote_server.key(rights="read")) as store:
         assert store.scope.user == "ada"
+        assert remote_server.url in repr(store)
         with pytest.raises(PermissionDenied) as denied:
             await store.conversation("new")
         assert denied.value.right == "write"

@@ -39,10 +39,10 @@ class Transport:
             import httpx
         except ModuleNotFoundError:
             raise MissingExtra("client", "A store on a Palaver server") from None
-        self.url = url.rstrip("/")
+        self.url = _url_without_password(url)
         self._token = token
         self._timeout = TIMEOUT if timeout is None else timeout
-        self._client = httpx.AsyncClient(base_url=f"{self.url}/api", timeout=self._timeout)
+        self._client = httpx.AsyncClient(base_url=f"{url.rstrip('/')}/api", timeout=self._timeout)
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -114,6 +114,19 @@ class Transport:
                         yield event
         except httpx.TransportError as problem:
             raise _unreachable(self.url, problem) from None
+
+
+def _url_without_password(url: str) -> str:
+    """Return the address of a server for messages. Refuse one that cannot be used, without repeating any of it."""
+    import httpx
+
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL:  # such as a password with a slash
+        parts = httpx.URL()
+    if not parts.host or parts.query or parts.fragment:
+        raise InvalidInput("url", "must be https://host or https://host:port/path, without a query")
+    return f"{parts.scheme}://{parts.netloc.decode()}{parts.path.rstrip('/')}"
 
 
 async def _parse(response: httpx.Response) -> AsyncGenerator[ServerEvent]:
