@@ -244,7 +244,11 @@ def clean_role(value: object) -> Role:
     for role in ROLES:
         if value == role:
             return role
+    raise InvalidInput("role", f"must be one of {', '.join(ROLES)}{hint_at_role(value)}")
+
+
+def hint_at_role(value: object) -> str:
+    """Return " (did you mean 'assistant'?)" for "AI" or "Assistant". Empty if there is no such role."""
     lower = value.lower() if isinstance(value, str) else ""
     same = lower if lower in ROLES else OTHER_ROLES.get(lower)
-    hint = f" (did you mean {same!r}?)" if same else ""
-    raise InvalidInput("role", f"must be one of {', '.join(ROLES)}{hint}")
+    return f" (did you mean {same!r}?)" if same else ""

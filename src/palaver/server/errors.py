@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from palaver import errors
-from palaver.core.validation import OTHER_ROLES, did_you_mean
+from palaver.core.validation import did_you_mean, hint_at_role
 from palaver.server import wire
 from palaver.server.ops.logs import raised_at
 
@@ -112,10 +112,8 @@ def _describe_without_input(one: Mapping[str, Any], known: Collection[str]) -> s
     if one["type"] == "extra_forbidden":
         name, fields = one["loc"][-1], known if len(one["loc"]) == 2 else ()
         return f"is not known{did_you_mean(name, fields)}" + (f"; there are {', '.join(fields)}" if fields else "")
-    same = OTHER_ROLES.get(one["input"]) if isinstance(one["input"], str) else None
-    if one["type"] == "literal_error" and one["loc"][-1] == "role" and same:
-        return f"{one['msg']} (did you mean {same!r}?)"
-    return str(one["msg"])
+    is_role = one["type"] == "literal_error" and one["loc"][-1] == "role"
+    return str(one["msg"]) + (hint_at_role(one["input"]) if is_role else "")
 
 
 # ---- handlers, as FastAPI calls them -------------------------------------------------------------------------------

@@ -492,6 +492,7 @@ def test_an_answer_that_was_interrupted_stays_on_the_page_until_another_takes_it
         ("", {"session_id": "42"}, "key"),
         ("/turns", {"role": "user", "content": "x", "created_at": "2026-01-01T00:00:00Z"}, "created"),
         ("/turns", {"role": "human", "content": "x"}, "user"),
+        ("/turns", {"role": "Assistant", "content": "x"}, "assistant"),
         ("/context", {"max_tokens": 100}, "token_budget"),
         ("/context", {"tokenBudget": 100}, "token_budget"),
         ("/generate", {"message": "x", "conversationHistory": []}, "history"),
