@@ -132,7 +132,7 @@ def test_the_margin_is_rounded_up_and_exact_where_it_is_whole() -> None:
 
 
 @given(st.text())
-def test_a_margin_never_counts_less_than_theload_table(text: str) -> None:
+def test_a_margin_never_counts_less_than_the_table(text: str) -> None:
     assert BpeCounter()(text) <= MarginCounter()(text) <= math.ceil(BpeCounter()(text) * 1.4)
 
 

@@ -49,11 +49,7 @@ class BpeCounter:
 
     def _count_piece(self, text: str) -> int:
         between_strides()
-        count = _make_counter(self.name)
-        try:
-            return count(text)
-        except UnicodeEncodeError:  # a lone surrogate, which no table contains
-            return count(text.encode("utf-8", "replace").decode())
+        return _make_counter(self.name)(text)
 
 
 def split_for_counting(text: str, piece: int = PIECE, hard_piece: int = HARD_PIECE) -> Iterator[str]:
