@@ -77,6 +77,13 @@ async def test_an_object_that_is_not_a_model_is_refused_before_the_store_is_used
                 pass
 
 
+async def test_options_of_a_model_are_checked_before_the_store_is_used(opened: Opener) -> None:
+    for options, says in (({"modle": "openai:gpt-5"}, "unknown option 'modle'"), ({"model": 5}, "needs a model")):
+        with pytest.raises(InvalidInput, match=f"models.mine: {says}"):
+            async with opened(models={"mine": options}):
+                pass
+
+
 async def test_the_default_model_is_given_by_its_name(opened: Opener) -> None:
     with pytest.raises(InvalidInput, match=r"model: must be a name, not ScriptedModel; .* models=\{'NAME': …\}"):
         async with opened(model=ScriptedModel(["Hello."])):

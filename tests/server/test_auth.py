@@ -485,6 +485,7 @@ def test_settings_come_from_file_then_environment_then_command(tmp_path: Path) -
         ("[server]\nrequire_auth = 1", "require_auth: must be true or false"),
         ('budgets = "x"', "budgets: must be a mapping"),
         ('[models.fast]\nmodle = "openai:small"', "models.fast: unknown option 'modle'"),
+        ("[models]\nfast = 5", "models.fast: must be the name of a model"),
         ("[server\nport = 1", r"is not valid TOML: .*line 1"),
     ],
 )
@@ -501,6 +502,17 @@ def test_a_value_in_the_environment_that_cannot_be_read_says_what_it_must_be() -
         read_settings({"PALAVER_RATE": "fast"}, None)
     with pytest.raises(InvalidInput, match=r"PALAVER_BUDGETS: must be .* a JSON object"):
         read_settings({"PALAVER_BUDGETS": "none"}, None)
+
+
+@pytest.mark.parametrize(("text", "flag"), [("1", True), (" True ", True), ("on", True), ("0", False), ("OFF", False)])
+def test_a_flag_in_the_environment(text: str, flag: bool) -> None:
+    assert read_settings({"PALAVER_REQUIRE_AUTH": text}, None).require_auth is flag
+
+
+@pytest.mark.parametrize("text", ["ture", "enabled", "2"])
+def test_a_typo_in_a_flag_does_not_turn_authentication_off(text: str) -> None:
+    with pytest.raises(InvalidInput, match="PALAVER_REQUIRE_AUTH: must be true or false"):
+        read_settings({"PALAVER_REQUIRE_AUTH": text}, None)
 
 
 def test_a_short_secret_and_an_origin_for_all_are_refused() -> None:

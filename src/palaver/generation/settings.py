@@ -20,7 +20,7 @@ from palaver.errors import InvalidInput
 from palaver.generation.provider_thread import Continuity, ProviderThreads, clean_continuity
 from palaver.memory.settings import Simultaneous, check_simultaneous
 from palaver.model import ConversationInfo
-from palaver.models.registry import ModelRegistry, Named, check_default_model, check_model_object
+from palaver.models.registry import ModelRegistry, Named, check_default_model, check_named_model
 from palaver.models.retry import RetryPolicy
 from palaver.models.token_ratio import TokenRatios
 from palaver.ports.engine import Engine
@@ -214,7 +214,7 @@ def open_generation_context(
         clean_name("workspaces", name): _make_workspace(name, given) for name, given in (workspaces or {}).items()
     }
     for name, named in (models or {}).items():
-        check_model_object(name, named)
+        check_named_model(name, named)
     registry = ModelRegistry(
         default=check_default_model(model),
         names=dict(models or {}),

@@ -101,9 +101,12 @@ def check_default_model(given: object) -> str:
     return given or OFFLINE
 
 
-def check_model_object(called: str, given: object) -> None:
-    """Refuse an object of the application that lacks a member of `ChatModel`. Names and options pass."""
-    if isinstance(given, str | Mapping):
+def check_named_model(called: str, given: object) -> None:
+    """Refuse invalid options of a model, and an object that lacks a member of `ChatModel`. All names pass."""
+    if isinstance(given, str):
+        return
+    if isinstance(given, Mapping):
+        check_model_options(called, given)
         return
     missing = [name for name in MEMBERS if not hasattr(given, name)]
     if missing or isinstance(given, type):

@@ -17,7 +17,7 @@ from palaver.core.budgets import clean_options
 from palaver.errors import InvalidInput
 from palaver.memory.model_calls import CALLS_PER_DAY, check_limit
 from palaver.memory.person_settings import PERSON_MODES, PersonMode, PersonOptions
-from palaver.models.registry import check_model_options
+from palaver.models.registry import check_named_model
 
 LOCAL_USER = "user"  # the user on loopback without keys, who owns the memory
 PORT = 8484
@@ -27,6 +27,7 @@ LOG_FORMATS = ("text", "json")
 RATE_SCOPES = ("server", "database")
 INTERRUPTED = ("keep", "ask_again")
 CLOSING_SHARE, LONGEST_CLOSING = 0.2, 2.0  # of `shutdown_seconds`, for connections and the database to close
+ON, OFF = frozenset(("1", "true", "yes", "on")), frozenset(("0", "false", "no", "off"))  # flags in the environment
 LOG_LEVELS = ("debug", "info", "warning", "error")
 # Fields of requests under /v1 that Palaver reads itself, or that make a provider run tools: never passed as they are.
 RESERVED_FIELDS = frozenset(
@@ -206,8 +207,7 @@ class ServerSettings:
             raise InvalidInput("provider_fields", f"cannot contain {sorted(decided)[0]!r}: Palaver sets it")
         clean_options(self.budgets)
         for name, spec in self.models.items():
-            if isinstance(spec, Mapping):
-                check_model_options(name, spec)
+            check_named_model(name, spec)
         check_limit("model_calls_per_day", self.model_calls_per_day)
         if self.person not in ("auto", *PERSON_MODES):
             raise InvalidInput("person", f"must be one of auto, {', '.join(PERSON_MODES)}")
@@ -271,10 +271,17 @@ def _parse_value(name: str, text: str) -> Any:
         if kind.startswith("tuple"):
             return tuple(part.strip() for part in text.split(",") if part.strip())
         if kind == "bool":
-            return text.lower() in ("1", "true", "yes", "on")
+            return _parse_flag(text.strip().lower())
         return int(text) if kind == "int" else float(text) if kind.startswith("float") else text
     except ValueError:
         raise InvalidInput(f"PALAVER_{name.upper()}", f"must be {_kind_in_words(kind)}") from None
+
+
+def _parse_flag(text: str) -> bool:
+    """Read a flag. Raises ValueError for a typo, which must not turn off `require_auth`."""
+    if text not in ON | OFF:
+        raise ValueError
+    return text in ON
 
 
 def _check_type(name: str, value: Any) -> None:
