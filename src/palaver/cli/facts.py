@@ -29,7 +29,7 @@ async def facts(
     ] = None,
     forget: Annotated[str | None, typer.Option(metavar="ID", help="Delete this fact permanently.")] = None,
 ) -> None:
-    """Show the facts of a conversation, each with the date since when it holds and its source turn.
+    """Show the facts of a conversation, each with the date from which it holds and its source turn.
 
     Examples:
 

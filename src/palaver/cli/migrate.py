@@ -58,7 +58,7 @@ async def migrate(
         str | None, typer.Option(metavar="citus", help="Distribute the tables over a Citus cluster, by tenant.")
     ] = None,
 ) -> None:
-    """Create the database, or upgrade it to the current schema. It is safe to run this again, or twice at once.
+    """Create the database, or upgrade it to the current schema. Safe to run again, and in several processes at once.
 
     On Postgres, --db must be the URL of a role that can create schemas and roles. The role of the application needs
     fewer rights. With --sql, --compat and --distribute print only their own part.

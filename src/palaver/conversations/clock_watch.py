@@ -28,7 +28,7 @@ class ClockWatch:
 
     clock: Clock
     seen: tuple[datetime, float] | None = None  # the time and the seconds of the last look without a jump
-    doubted: float | None = None  # since when the clock is in doubt, in seconds
+    doubted: float | None = None  # when the clock began to be in doubt, in seconds
 
     def __post_init__(self) -> None:
         self.is_steady()  # the first look

@@ -212,7 +212,7 @@ class ErasureStore(Protocol):
         ...
 
     async def conversation_names(self, scope: Scope, after: str, limit: int) -> list[ConversationNames]:
-        """Return whom conversations name and since when, deleted ones included, by conversation id."""
+        """Return whom conversations name and from when on, by conversation id. Includes deleted conversations."""
         ...
 
     async def erase_conversation(self, scope: Scope, conversation: str) -> None:

@@ -140,7 +140,7 @@ async def every_log_that_grew_is_sealed_once(db: Database) -> None:
 
 @guarantee
 async def work_that_waits_is_counted_and_so_is_how_long_it_has(db: Database) -> None:
-    """The health of a database has the number of waiting jobs of all tenants, and since when the oldest one is due."""
+    """The health of a database has the number of waiting jobs of all tenants, and when the oldest one became due."""
     clock = FakeClock()
     async with db.open(clock=clock, worker=False) as store:
         found = await engine_of(store).health()
