@@ -1,7 +1,7 @@
 """Runs the work of a store from wherever a framework calls: its own event loop, another one, or a thread.
 
 Frameworks have synchronous and asynchronous methods side by side. A store of `palaver.open` belongs to one event loop;
-one of `palaver.sync.open` brings its own, and can be called from everywhere.
+one of `palaver.sync.open` brings its own, and can be called from anywhere.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Bridge:
             work.close()
             raise WrongEventLoop(
                 "this store belongs to an event loop: await the asynchronous method, or give the adapter a store of "
-                "palaver.sync.open, which can be called from everywhere"
+                "palaver.sync.open, which can be called from anywhere"
             )
         return asyncio.run_coroutine_threadsafe(work, self._home).result()
 

@@ -335,7 +335,7 @@ class PalaverSaver(BaseCheckpointSaver[str]):
             await asyncio.gather(*map(self._delete_thread, threads))
             return
         if strategy != "keep_latest":
-            raise ValueError(f"unknown strategy {strategy!r}: there are 'keep_latest' and 'delete'")
+            raise ValueError(f"unknown strategy {strategy!r}: use 'keep_latest' or 'delete'")
         for thread in threads:
             index = await self._index(thread)
             if index is not None:

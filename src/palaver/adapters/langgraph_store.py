@@ -267,7 +267,7 @@ def _compare(found: Any, asked: Any) -> bool:
         return bool(found == asked)
     unknown = [name for name in asked if name not in COMPARISONS]
     if unknown:
-        raise ValueError(f"unknown operator {unknown[0]!r}: there are {', '.join(COMPARISONS)}")
+        raise ValueError(f"unknown operator {unknown[0]!r}; known operators: {', '.join(COMPARISONS)}")
     return all(COMPARISONS[name](found, one) for name, one in asked.items())
 
 

@@ -65,7 +65,7 @@ def _change(stored: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]
         for part in above:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
-                raise typer.BadParameter(f"{part} has no settings inside", param_hint=name)
+                raise typer.BadParameter(f"{part} has no settings of its own", param_hint=name)
         place.pop(last, None)
         if text:
             place[last] = _value(text)

@@ -47,7 +47,7 @@ def check_keywords(given: Mapping[str, object], known: Collection[str], what: st
     for name in given:
         if name not in known:
             hint = did_you_mean(name, [*known, *named])
-            raise InvalidInput(name, f"is not {what}{hint}; those are {', '.join(known)}")
+            raise InvalidInput(name, f"is not {what}{hint}; known names: {', '.join(known)}")
 
 
 def event_query(

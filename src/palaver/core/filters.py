@@ -192,7 +192,7 @@ def _mapping(field: str, value: object, known: Mapping[str, object]) -> Mapping[
         raise InvalidInput(field, f"must be a mapping with any of {', '.join(known)}")
     for name in value:
         if name not in known:
-            hint = f"{did_you_mean(name, known)}; known are {', '.join(known)}"
+            hint = f"{did_you_mean(name, known)}; known conditions: {', '.join(known)}"
             raise InvalidInput(field, f"has no condition {str(name)[:50]!r}{hint}")
     return value
 
@@ -208,7 +208,7 @@ def _clean_list(field: str, value: object) -> tuple[str, ...] | None:
     if not isinstance(values, Sequence | set | frozenset):
         raise InvalidInput(field, "must be a name or a list of names")
     if len(values) > MAX_VALUES:
-        raise InvalidInput(field, f"has {len(values)} names, at most {MAX_VALUES} are allowed")
+        raise InvalidInput(field, f"has {len(values)} names; the limit is {MAX_VALUES}")
     return tuple(clean_name(field, name) for name in values)
 
 
@@ -223,7 +223,7 @@ def _clean_metadata(value: object) -> tuple[Interval, ...]:
     if not isinstance(value, Mapping):
         raise InvalidInput("where.metadata", 'must be a mapping from keys to values, such as {"topic": "billing"}')
     if len(value) > MAX_CONDITIONS:
-        raise InvalidInput("where.metadata", f"has {len(value)} conditions, at most {MAX_CONDITIONS} are allowed")
+        raise InvalidInput("where.metadata", f"has {len(value)} conditions; the limit is {MAX_CONDITIONS}")
     return tuple(one for n, (key, wanted) in enumerate(value.items()) for one in _intervals(n, key, wanted))
 
 
@@ -231,13 +231,15 @@ def _intervals(n: int, key: object, wanted: object) -> list[Interval]:
     name = clean_name("where.metadata", key)
     field = f"where.metadata[{name!r}]"
     if len(name) > MAX_TEXT:
-        raise InvalidInput("where.metadata", f"has a key of {len(name)} characters, at most {MAX_TEXT} are compared")
+        raise InvalidInput("where.metadata", f"has a key of {len(name)} characters; the limit is {MAX_TEXT}")
     if not isinstance(wanted, Mapping):
         return [_exactly(n, name, _clean_value(field, wanted))]
     given = _mapping(field, wanted, MetadataCondition.__annotations__)
     if "eq" in given or "in" in given:
         if len(given) > 1:
-            raise InvalidInput(field, "`eq` and `in` stand alone: a range has gt, gte, lt or lte")
+            raise InvalidInput(
+                field, "`eq` and `in` cannot be combined with other conditions; for a range, use gt, gte, lt or lte"
+            )
         values = [given["eq"]] if "eq" in given else _clean_values(field, given["in"])
         return [_exactly(n, name, _clean_value(field, value)) for value in values]
     return [_range(n, name, field, {bound: _clean_value(field, value) for bound, value in given.items()})]
@@ -251,9 +253,7 @@ def _clean_values(field: str, values: object) -> Sequence[object]:
     if isinstance(values, str) or not isinstance(values, Sequence | set | frozenset) or not values:
         raise InvalidInput(field, "`in` must be a list with at least one value")
     if len(values) > MAX_VALUES:
-        raise InvalidInput(
-            field, f"`in` has {len(values)} values, at most {MAX_VALUES} are allowed: ask in several calls"
-        )
+        raise InvalidInput(field, f"`in` has {len(values)} values; the limit is {MAX_VALUES}: use several calls")
     return list(values)
 
 
@@ -277,7 +277,7 @@ def _clean_value(field: str, value: object) -> MetadataValue:
     assert isinstance(value, str | int | float)
     if isinstance(value, str):
         if len(value) > MAX_TEXT:
-            raise InvalidInput(field, f"has {len(value)} characters, texts of at most {MAX_TEXT} are compared")
+            raise InvalidInput(field, f"has {len(value)} characters; the limit is {MAX_TEXT}")
         return clean_text(field, value)
     if not abs(value) < MAX_NUMBER:  # NaN is refused, too
         raise InvalidInput(field, "is not a finite number below 1e300")

@@ -154,7 +154,7 @@ def check_name(filename: str) -> str:
     if "/" in filename or "\\" in filename or filename.strip() in ("", ".", ".."):
         raise InvalidInput("filename", "must be a name without a path")
     if any(unicodedata.category(letter) == "Cc" or letter in _TURNING for letter in filename):
-        raise InvalidInput("filename", "must not hold control characters")
+        raise InvalidInput("filename", "must not contain control characters")
     return filename
 
 

@@ -286,7 +286,7 @@ def _resolve_tools(given: Iterable[object], built_in: Mapping[str, Tool]) -> Ite
             yield one
         elif isinstance(one, str):
             if one not in built_in:
-                raise InvalidInput("tools", f"{one!r} is not a built-in tool; those are {', '.join(built_in)}")
+                raise InvalidInput("tools", f"{one!r} is not a built-in tool; known tools: {', '.join(built_in)}")
             yield built_in[one]
         elif hasattr(one, "tools"):
             yield from _resolve_tools(one.tools, built_in)

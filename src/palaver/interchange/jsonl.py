@@ -232,7 +232,7 @@ def _check_remembered(records: Iterable[Record]) -> None:
         clean_json("file", memory)
         sources |= {note.turn for name in MEMORY_LISTS for note in getattr(memory, name)}
     if unknown := sources - {None, *(row["id"] for row in by_kind["turn"])}:
-        raise InvalidInput("file", f"a note or a fact is of the turn {unknown.pop()}, which is not in it")
+        raise InvalidInput("file", f"a note or a fact belongs to the turn {unknown.pop()}, which is not in the file")
 
 
 def _rebuilt(record: Record) -> Record:

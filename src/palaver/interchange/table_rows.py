@@ -95,7 +95,7 @@ def layout_of(columns: Mapping[str, str], *, keep: Sequence[str] = (), **chosen:
     found = usual_columns(USUAL, columns, taken) | {name: column for name, column in chosen.items() if column}
     for name, value in (("conversation", keys), *((name, found.get(name)) for name in REQUIRED)):
         if not value:
-            raise InvalidInput(f"--{name}", f"say which column it is: {', '.join(columns)}")
+            raise InvalidInput(f"--{name}", f"is needed: name one of the columns {', '.join(columns)}")
     json = frozenset(name for name, kind in columns.items() if kind in ("json", "jsonb"))
     return Layout(conversation=keys, fields=found, keep=tuple(keep), json=json)
 

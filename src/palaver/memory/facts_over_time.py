@@ -36,7 +36,7 @@ def correctable(facts: Sequence[Fact], id: str, text: str) -> Fact:
         raise InvalidInput("fact", f"was replaced by {fact.invalidated_by}: correct that one")
     same = [one for one in facts if one.invalidated_at is None and one.object == text]
     if any((one.subject, one.predicate) == (fact.subject, fact.predicate) for one in same):
-        raise InvalidInput("text", "is what this fact, or another one, already says")
+        raise InvalidInput("text", "is already the value of this fact or of another one")
     return fact
 
 

@@ -93,8 +93,8 @@ def check_settings(settings: Mapping[str, Any], stored: Mapping[str, Any] | None
         if name not in SETTINGS and not _is_stored(name, settings, stored or {}):
             raise InvalidInput(
                 f"settings.{name}",
-                f"is not a setting of a conversation{did_you_mean(name, SETTINGS)}; those are {', '.join(SETTINGS)}. "
-                "Data of your application goes into metadata",
+                f"is not a setting of a conversation{did_you_mean(name, SETTINGS)}; "
+                f"known settings: {', '.join(SETTINGS)}. Data of your application goes into metadata",
             )
     compaction.check_settings(settings)
     retention.check_settings(settings)
@@ -114,7 +114,9 @@ def _check_kind(settings: Mapping[str, Any], stored: Mapping[str, Any] | None) -
         raise InvalidInput("settings.kind", "is set when the conversation is created, and cannot be changed")
     talk = [name for name in _OF_TALK if settings.get(name) not in (None, False, (stored or {}).get(name), NEVER)]
     if talk and (is_state(settings) or is_state(stored or {})):
-        raise InvalidInput(f"settings.{talk[0]}", "is for talk; a conversation of the kind state has no words")
+        raise InvalidInput(
+            f"settings.{talk[0]}", "does not apply to a conversation of the kind state, which has no words"
+        )
 
 
 def kind_of(settings: Mapping[str, Any]) -> Kind:

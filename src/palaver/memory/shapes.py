@@ -46,7 +46,7 @@ class SubjectShape:
         if kind not in KINDS and kind not in self.fields:
             raise InvalidInput("kind", f"must be one of {', '.join([*KINDS, *self.fields])}")
         if not self.allows(text):
-            raise InvalidInput("text", "has a word that the application never remembers")
+            raise InvalidInput("text", "contains a word that this application does not allow to be remembered")
         wanted = self.fields.get(kind, "text")
         if not _has_type(text, wanted):
             named = wanted if isinstance(wanted, str) else f"one of {', '.join(wanted)}"

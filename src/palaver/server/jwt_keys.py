@@ -52,7 +52,7 @@ class PublishedKeys:
             if time.monotonic() - self._fetched_at > wait:
                 await self._fetch(place)
         if not self._keys:
-            raise Refusal(503, "The keys for JWTs cannot be read now", {"Retry-After": "5"})
+            raise Refusal(503, "The keys for JWTs cannot be read at the moment", {"Retry-After": "5"})
         if id not in self._keys:
             raise jwt.InvalidKeyError
         return self._keys[id]

@@ -89,7 +89,7 @@ def _check_known(name: str) -> None:
         return
     why = f" ({HINTS[name]})" if name in HINTS else ""
     known = ", ".join((*OWN, *SERVER, *DRIVER))
-    raise InvalidInput("url", f"has an unknown parameter {name!r}{why}; known are {known}")
+    raise InvalidInput("url", f"has an unknown parameter {name!r}{why}; known parameters: {known}")
 
 
 def _own_value(name: str, text: str) -> object:

@@ -90,7 +90,7 @@ async def _check(left: Side, right: Side) -> None:
         if side.scope.visibility != "tenant":
             raise InvalidInput(side.name, "its scope does not see the whole tenant: open it without a user")
     if left.scope.tenant == right.scope.tenant and await _is_same(left, right):
-        raise InvalidInput("right", "is the same store as the left one")
+        raise InvalidInput("right", "is the same store as left")
 
 
 async def _is_same(left: Side, right: Side) -> bool:

@@ -198,7 +198,7 @@ def find_question(turns: list[Turn], answer: Turn) -> Turn:
     for turn in reversed(turns):
         if turn.role == "user" and (turn.id == asked or asked is None):
             return turn
-    raise InvalidInput("turn", "answers no user turn that is in the active view")
+    raise InvalidInput("turn", "is not an answer to a user turn in the active view")
 
 
 async def _interrupted_answers(talk: Conversation, turns: list[Turn]) -> list[Turn]:

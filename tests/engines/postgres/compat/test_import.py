@@ -138,7 +138,7 @@ async def test_columns_of_any_name_can_be_said(empty_database: str, target: str)
     source = ("--from", empty_database, "--table", "messages", "--db", target)
     refused = await run(*source)
     assert refused.exit_code == 1
-    assert "say which column it is: Chat, who, what said, at, n" in refused.stderr
+    assert "is needed: name one of the columns Chat, who, what said, at, n" in refused.stderr
     columns = ("--conversation", "Chat", "--role", "who", "--content", "what said", "--created", "at", "--order", "n")
     report = await told(*source, *columns)
     assert report["imported"] == 2
