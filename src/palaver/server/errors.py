@@ -111,7 +111,7 @@ def _describe_without_input(one: Mapping[str, Any], known: Collection[str]) -> s
         return "is read as JSON only with the header content-type: application/json"
     if one["type"] == "extra_forbidden":
         name, fields = one["loc"][-1], known if len(one["loc"]) == 2 else ()
-        return f"is not known{did_you_mean(name, fields)}" + (f"; there are {', '.join(fields)}" if fields else "")
+        return f"is not known{did_you_mean(name, fields)}" + (f"; known fields: {', '.join(fields)}" if fields else "")
     is_role = one["type"] == "literal_error" and one["loc"][-1] == "role"
     return str(one["msg"]) + (hint_at_role(one["input"]) if is_role else "")
 

@@ -82,6 +82,6 @@ def _query_names(dependant: Dependant) -> set[str]:
 def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            there_are = f"there are {', '.join(known)}" if known else "it has none"
-            detail = f"{name}: is not a parameter of this operation{did_you_mean(name, known)}; {there_are}"
+            choices = f"known parameters: {', '.join(known)}" if known else "it has none"
+            detail = f"{name}: is not a parameter of this operation{did_you_mean(name, known)}; {choices}"
             raise Refusal(422, detail, field=name)

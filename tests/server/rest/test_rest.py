@@ -515,7 +515,7 @@ def test_a_role_that_is_not_a_text_is_refused(client: httpx.Client, talk: str, r
 
 def test_an_unknown_field_is_named_and_its_value_is_not(client: httpx.Client, talk: str) -> None:
     problem = client.post(f"{talk}/turns", json={"role": "user", "content": "x", "x_y": "secret"}).json()
-    assert problem["detail"].startswith("x_y: is not known; there are content, actor,")
+    assert problem["detail"].startswith("x_y: is not known; known fields: content, actor,")
     assert "secret" not in str(problem)
 
 
@@ -524,7 +524,7 @@ def test_an_unknown_field_is_named_and_its_value_is_not(client: httpx.Client, ta
     [
         ("user_id=ada", "did you mean 'owner'?"),
         ("Limit=5", "did you mean 'limit'?"),
-        ("limit=5&nonsense=secret", "there are "),
+        ("limit=5&nonsense=secret", "known parameters: "),
     ],
 )
 def test_an_unknown_parameter_of_a_query_is_refused_with_the_known_ones(
