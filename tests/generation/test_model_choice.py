@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
-from palaver import Agent, Conversation, Store
+from palaver import Agent, Conversation, Store, TextDelta
 from palaver.conversations.internals import worker_of
-from palaver.errors import InvalidInput, ModelUnavailable
+from palaver.errors import BadModelResponse, InvalidInput, ModelUnavailable
 from palaver.models.context_windows import default_budget, window_of
 from palaver.models.offline.chat import NOTHING, NOTICE, is_echo
+from palaver.ports.models import ModelRequest
 from palaver.testing import HashEmbedder, ScriptedModel
 from palaver.testing.providers import Fail, LoopbackProvider, Say
 from tests.generation.conftest import Opener, Traces
@@ -71,8 +73,8 @@ async def test_an_object_that_is_not_a_model_is_refused_before_the_store_is_used
     with pytest.raises(InvalidInput, match=r"models\.mine: .* Unfinished lacks window, remembers, project, body"):
         async with opened(models={"mine": Unfinished()}):
             pass
-    for wrong in (Unfinished, lambda messages: "Hello."):
-        with pytest.raises(InvalidInput, match=r"models\.mine: must be the name of a model"):
+    for wrong, problem in ((Unfinished, "is a class: pass an object of it"), (lambda messages: "Hello.", "lacks name")):
+        with pytest.raises(InvalidInput, match=rf"models\.mine: must be the name of a model.* {problem}"):
             async with opened(models={"mine": wrong}):
                 pass
 
@@ -82,6 +84,47 @@ async def test_options_of_a_model_are_checked_before_the_store_is_used(opened: O
         with pytest.raises(InvalidInput, match=f"models.mine: {says}"):
             async with opened(models={"mine": options}):
                 pass
+
+
+class Mine:
+    """A model of an application, whose `stream` is wrong in one of three ways."""
+
+    name, adapter, provider, window, remembers, project = "echo", "mine", "mine", 8_192, False, ""
+
+    def __init__(self, stream: Callable[[dict[str, Any]], Any]) -> None:
+        self.stream = stream
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        return {"messages": list(request.messages)}
+
+
+async def _yields_texts(body: dict[str, Any]) -> AsyncIterator[str]:
+    yield "Hello."
+
+
+async def _returns_a_text(body: dict[str, Any]) -> str:
+    return "Hello."
+
+
+def _yields_without_async(body: dict[str, Any]) -> Iterator[TextDelta]:
+    yield TextDelta("Hello.")
+
+
+@pytest.mark.parametrize(
+    ("stream", "problem"),
+    [
+        (_yields_texts, r"echo yielded str from stream\(\): text is palaver\.TextDelta"),
+        (_returns_a_text, r"echo needs a stream\(\) that is an async generator"),
+        (_yields_without_async, r"echo needs a stream\(\) that is an async generator"),
+    ],
+)
+async def test_a_model_of_the_application_with_a_wrong_stream_is_an_error(
+    opened: Opener, stream: Callable[[dict[str, Any]], Any], problem: str
+) -> None:
+    """A text without TextDelta used to be dropped, and an empty answer was stored."""
+    async with opened(models={"mine": Mine(stream)}, model="mine") as store:
+        with pytest.raises(BadModelResponse, match=problem):
+            await store.generate("x", "Hello?")
 
 
 async def test_the_default_model_is_given_by_its_name(opened: Opener) -> None:

@@ -108,10 +108,11 @@ def check_named_model(called: str, given: object) -> None:
     if isinstance(given, Mapping):
         check_model_options(called, given)
         return
+    is_class = isinstance(given, type)
     missing = [name for name in MEMBERS if not hasattr(given, name)]
-    if missing or isinstance(given, type):
+    if missing or is_class:
         kind = getattr(given, "__name__", type(given).__name__)
-        problem = f"{kind} lacks {', '.join(missing)}" if missing else f"{kind} is a class, not an object"
+        problem = f"{kind} is a class: pass an object of it" if is_class else f"{kind} lacks {', '.join(missing)}"
         ways = "must be the name of a model, a mapping of options, or an object with the members of ChatModel"
         raise InvalidInput(f"models.{called}", f"{ways}; {problem}")
 

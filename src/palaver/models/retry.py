@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterable, Coroutine
 from dataclasses import dataclass
 
-from palaver.errors import ModelUnavailable, RateLimited
+from palaver.errors import BadModelResponse, ModelUnavailable, RateLimited
 from palaver.ports.models import ChatModel, JsonObject, ModelEvent
 
 
@@ -39,9 +39,12 @@ async def stream_with_retries(
     attempt = 0
     while True:
         begun = False
-        events = model.stream(body)
+        events = _events_of(model, body)
         try:
             async for event in events:
+                if not isinstance(event, ModelEvent):  # of a model of the application, which no type checker has read
+                    kind = type(event).__name__
+                    raise BadModelResponse(model.name, f"yielded {kind} from stream(): text is palaver.TextDelta(…)")
                 begun = True
                 yield event
             return
@@ -55,3 +58,13 @@ async def stream_with_retries(
                 await events.aclose()
         await asyncio.sleep(pause)
         attempt += 1
+
+
+def _events_of(model: ChatModel, body: JsonObject) -> AsyncIterable[ModelEvent]:
+    """Send the request. Raises BadModelResponse if `stream` is not an async generator."""
+    events: object = model.stream(body)
+    if isinstance(events, AsyncIterable):
+        return events
+    if isinstance(events, Coroutine):
+        events.close()  # otherwise Python warns that it was never awaited
+    raise BadModelResponse(model.name, "needs a stream() that is an async generator: `async def` with `yield`")
