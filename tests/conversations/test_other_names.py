@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
 import palaver
+from palaver.conversations.method_hints import OF_CONVERSATION, OF_STORE
 from palaver.core.validation import clean_role
 from palaver.errors import InvalidInput
 
@@ -34,6 +38,7 @@ CALLS: dict[str, tuple[Callable[[palaver.Store, palaver.Conversation], Awaitable
     "max_chars": (lambda store, talk: talk.build_context(max_chars=100), "char_budget"),
     "project_id": (lambda store, talk: store.conversation(project_id="p1", agent="standup"), "key"),
     "images": (lambda store, talk: talk.append("user", "hi", images=[]), "attachments"),
+    "messages": (lambda store, talk: talk.generate(messages=[{"role": "user", "content": "hi"}]), "history"),
     "conversationHistory": (lambda store, talk: talk.generate("hi", conversationHistory=[]), "history"),
     "previous_response_id": (lambda store, talk: talk.generate("hi", previous_response_id="r"), "continuity"),
     "summarizerModel": (lambda store, talk: store.conversation("1", settings={"summarizerModel": "m"}), "compaction"),
@@ -115,6 +120,11 @@ def test_a_store_that_is_used_before_it_is_awaited_says_so() -> None:
     assert not hasattr(palaver.open("memory:"), "__wrapped__")
 
 
+def test_a_store_in_a_block_without_async_says_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"async with palaver.open.*`with palaver.sync.open"), palaver.open("memory:"):
+        pass
+
+
 @pytest.mark.parametrize("name", ["session_id", "thread_id", "conversation_id", "max_tokens", "countr"])
 def test_no_secret_and_no_old_name_is_suggested(name: str) -> None:
     with pytest.raises(InvalidInput) as refusal:
@@ -134,3 +144,66 @@ async def test_an_owner_cannot_be_changed_and_is_not_suggested(store: palaver.St
     with pytest.raises(InvalidInput) as refusal:
         await talk.update(user_id="ada")
     assert "did you mean" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (
+            ("hello there",),
+            r'role: must be one of .*; the role comes before the content, as in append\("user", "Hello."\)',
+        ),
+        (("hello there", "user"), "the role comes before the content"),
+        (({"role": "user", "content": "hi"},), "role: must be one of .*, not dict; the role comes before the content"),
+        (
+            ("user", [{"role": "user", "content": "hi"}]),
+            "content: has messages instead of parts.*append_many.*history=",
+        ),
+    ],
+)
+async def test_append_names_the_order_of_its_arguments(
+    store: palaver.Store, given: tuple[Any, ...], problem: str
+) -> None:
+    talk = await store.conversation("here")
+    with pytest.raises(InvalidInput, match=problem):
+        await talk.append(*given)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("delete", r"use forget\(turn\)"),
+        ("edit", "use append.*replaces=turn"),
+        ("get_messages", r"use history\(\)"),
+        ("add_user_message", 'use append."user"'),
+    ],
+)
+async def test_a_method_of_another_system_is_refused_with_ours(store: palaver.Store, name: str, ours: str) -> None:
+    talk = await store.conversation("here")
+    with pytest.raises(AttributeError, match=ours):
+        getattr(talk, name)
+    with pytest.raises(AttributeError, match=r"use conversations\(\)"):
+        store.list_conversations  # noqa: B018
+    assert not hasattr(talk, "__wrapped__")
+
+
+def test_the_methods_that_the_hints_name_exist_and_the_others_do_not() -> None:
+    for kind, hints in ((palaver.Conversation, OF_CONVERSATION), (palaver.Store, OF_STORE)):
+        for name, hint in hints.items():
+            assert not hasattr(kind, name), name
+            used = re.findall(r"(\w+)\(", hint)
+            assert all(
+                hasattr(palaver.Store, one) or hasattr(palaver.Conversation, one) or one == "facts" for one in used
+            )
+
+
+async def test_a_file_object_is_refused_with_the_way_to_read_it(store: palaver.Store) -> None:
+    talk = await store.conversation("here")
+    with pytest.raises(InvalidInput, match=r"not BytesIO: pass what its read\(\) returns"):
+        await talk.attach(io.BytesIO(b"x"), filename="a.txt")
+
+
+async def test_an_unknown_right_is_refused(store: palaver.Store) -> None:
+    """It used to be kept and to have no effect: the error came later, and named a right that seemed to be there."""
+    with pytest.raises(InvalidInput, match=r"rights: 'systm' is unknown \(did you mean 'system'\?\)"):
+        store.scoped(palaver.Scope(user="ada").with_rights("systm"))

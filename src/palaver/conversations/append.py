@@ -27,7 +27,7 @@ from palaver.core.turn_draft import (
     referenced_attachments,
 )
 from palaver.core.turn_options import TURN_FIELDS
-from palaver.core.validation import MAX_BATCH, clean_count, clean_name, clean_role
+from palaver.core.validation import MAX_BATCH, ROLE_FIRST, clean_count, clean_name, clean_role
 from palaver.errors import InvalidInput, PermissionDenied, TooLarge
 from palaver.model import ACT_FOR, SYSTEM, WRITE, Reasoning, Text, Turn, data_part
 from palaver.ports.clock import Ids
@@ -59,6 +59,7 @@ class TurnAppender:
         **fields: Any,
     ) -> Turn:
         self.handle.require(WRITE)
+        role = clean_role(role, ROLE_FIRST)
         if replaces is not None and role == "user":
             content, fields = await self._keep_files(content, replaces, fields)
         (draft,) = await self.make_drafts([{"role": role, "content": content, **fields}])

@@ -133,7 +133,8 @@ class AttachmentWriter:
             filename = filename or data.name
             data = await asyncio.to_thread(data.read_bytes)
         if not isinstance(data, bytes | bytearray | memoryview):
-            raise InvalidInput("data", f"must be bytes, a path or a data: URL, not {type(data).__name__}")
+            hint = ": pass what its read() returns" if hasattr(data, "read") else ""
+            raise InvalidInput("data", f"must be bytes, a path or a data: URL, not {type(data).__name__}{hint}")
         return await self._store(self.ids(), bytes(data), filename, media_type)
 
     async def _store(self, id: str, data: bytes, filename: str | None, media_type: str | None) -> Attachment:

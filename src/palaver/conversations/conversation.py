@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Literal, Unpack, overload
+from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 from palaver.context.inputs import Context
 from palaver.context.options import ContextOptions, RecallRange, SharedContextOptions
@@ -15,6 +15,7 @@ from palaver.conversations.components import Components
 from palaver.conversations.deletion import EVERYTHING, WholeConversation
 from palaver.conversations.details import update_details
 from palaver.conversations.handle import Handle
+from palaver.conversations.method_hints import OF_CONVERSATION, missing_attribute
 from palaver.conversations.options import ConversationOptions
 from palaver.conversations.recall import Recall
 from palaver.conversations.services import ConversationServices
@@ -61,6 +62,11 @@ class Conversation:
 
     def __repr__(self) -> str:
         return f"<Conversation {self.id}>"
+
+    if not TYPE_CHECKING:  # type checkers know that these names do not exist
+
+        def __getattr__(self, name: str) -> object:
+            raise missing_attribute(self, name, OF_CONVERSATION)
 
     @property
     def id(self) -> str:

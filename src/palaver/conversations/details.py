@@ -21,11 +21,12 @@ from palaver.core.validation import (
     clean_moment,
     clean_name,
     clean_ttl,
+    did_you_mean,
     optional_name,
 )
 from palaver.errors import InvalidInput, TooLarge
 from palaver.memory.settings import check_settings, completed, describe_misplaced, misplaced
-from palaver.model import WRITE, ConversationInfo, Scope, caller_level
+from palaver.model import RIGHTS, WRITE, ConversationInfo, Scope, caller_level
 from palaver.ports.queries import ConversationChanges
 
 if TYPE_CHECKING:
@@ -97,6 +98,10 @@ def clean_scope(scope: Scope) -> Scope:
         raise InvalidInput("visibility", "must be own, workspace or tenant")
     if not isinstance(scope.rights, frozenset):
         raise InvalidInput("rights", "must be a frozenset of rights")
+    for one in scope.rights.difference(RIGHTS):
+        raise InvalidInput(
+            "rights", f"{one!r} is unknown{did_you_mean(one, RIGHTS)}; the rights are {', '.join(RIGHTS)}"
+        )
     return scope
 
 

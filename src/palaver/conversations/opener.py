@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from palaver.conversations.lifetime import Lifetime
 from palaver.conversations.open_options import (
@@ -60,6 +60,11 @@ class Opening:
             if not name.startswith("_"):
                 problem += ": open the store with `async with palaver.open(…) as store` or `await palaver.open(…)`"
             raise AttributeError(problem)
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError("use `async with palaver.open(…)` in async code, or `with palaver.sync.open(…)` elsewhere")
+
+        def __exit__(self, *_: object) -> None: ...
 
     def __await__(self) -> Generator[Any, None, Store]:
         return self._open().__await__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from palaver.conversations.arguments import MAX_READ, event_query, optional_moment
 from palaver.conversations.attachments import put_blobs
@@ -16,6 +16,7 @@ from palaver.conversations.directory import Directory
 from palaver.conversations.emptiness import EmptyResults
 from palaver.conversations.erasure import Eraser
 from palaver.conversations.maintenance import Maintenance
+from palaver.conversations.method_hints import OF_STORE, missing_attribute
 from palaver.conversations.options import ConversationOptions
 from palaver.conversations.sessions import Sessions, new_session
 from palaver.conversations.subjects import Subject
@@ -86,6 +87,11 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<Store tenant={self.scope.tenant!r} user={self.scope.user!r}>"
+
+    if not TYPE_CHECKING:  # type checkers know that these names do not exist
+
+        def __getattr__(self, name: str) -> object:
+            raise missing_attribute(self, name, OF_STORE)
 
     async def aclose(self) -> None:
         """Close the database for this store and all stores made from it. Later calls raise `StoreClosed`."""

@@ -169,6 +169,9 @@ def encode_part(part: Part | Mapping[str, object] | str) -> dict[str, object]:
 def decode_part(data: Mapping[str, Any]) -> Part:
     kind = data.get("type")
     cls = PART_TYPES.get(kind) if isinstance(kind, str) else None
+    if cls is None and kind is None and "role" in data:
+        problem = "has messages instead of parts: store messages with append_many, or pass them to generate in history="
+        raise InvalidInput("content", problem)
     if cls is None:
         raise InvalidInput("content.type", f"must be one of {', '.join(PART_TYPES)}")
     known = {name: data[name] for name in cls.__dataclass_fields__ if name in data and name != "extra"}

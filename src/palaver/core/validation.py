@@ -34,6 +34,8 @@ SYNONYMS = {
     "max_chars": ("char_budget",),
     "max_messages": ("recent_turns",),
     "last_messages": ("recent_turns",),
+    "messages": ("history",),
+    "chat_history": ("history",),
     "conversation_history": ("history",),
     "message_history": ("history",),
     "previous_response_id": ("continuity",),
@@ -57,6 +59,7 @@ OTHER_ROLES = {
     "developer": "system",
     "function": "tool",
 }
+ROLE_FIRST = """; the role comes before the content, as in append("user", "Hello.")"""
 MAX_CONTENT = 5_000_000  # bytes of content and tool fields together
 MAX_METADATA = 64 * 1024
 MAX_BATCH = 1_000
@@ -240,11 +243,13 @@ def clean_ttl(value: object) -> int | None:
     return max(1, round(value * 1_000_000))
 
 
-def clean_role(value: object) -> Role:
+def clean_role(value: object, usage: str = "") -> Role:
+    """Check a role. `usage` ends the error if there is no role that the value could mean."""
     for role in ROLES:
         if value == role:
             return role
-    raise InvalidInput("role", f"must be one of {', '.join(ROLES)}{hint_at_role(value)}")
+    kind = "" if isinstance(value, str) else f", not {type(value).__name__}"
+    raise InvalidInput("role", f"must be one of {', '.join(ROLES)}{kind}{hint_at_role(value) or usage}")
 
 
 def hint_at_role(value: object) -> str:

@@ -30,7 +30,15 @@ from palaver.conversations.turn_writer import TurnWriter
 from palaver.core.filters import Where, clean_where, where_json
 from palaver.core.turn_draft import DraftBuilder
 from palaver.core.turn_options import TURN_FIELDS, Moment, SealOptions, StreamOptions, TurnInput, TurnOptions
-from palaver.core.validation import MAX_BATCH, clean_moment, clean_name, clean_role, clean_text, optional_name
+from palaver.core.validation import (
+    MAX_BATCH,
+    ROLE_FIRST,
+    clean_moment,
+    clean_name,
+    clean_role,
+    clean_text,
+    optional_name,
+)
 from palaver.errors import (
     Conflict,
     ConversationGone,
@@ -110,7 +118,7 @@ class RemoteConversation(Conversation):
         discard_after: bool = False,
         **fields: Unpack[TurnOptions],
     ) -> Turn:
-        _check_turn({"role": role, "content": content, **fields})
+        _check_turn({"role": clean_role(role, ROLE_FIRST), "content": content, **fields})
         place = {"expected_seq": expected_seq, "replaces": optional_turn_id("replaces", replaces)}
         body = values.fields_json({"role": role, "content": content, **place, **fields})
         body |= {"discard_after": True} if discard_after else {}
@@ -272,7 +280,8 @@ class RemoteConversation(Conversation):
         elif isinstance(data, Path):
             filename, data = filename or data.name, data.read_bytes()
         elif not isinstance(data, bytes):
-            raise InvalidInput("data", f"must be bytes, a path or a data: URL, not {type(data).__name__}")
+            hint = ": pass what its read() returns" if hasattr(data, "read") else ""
+            raise InvalidInput("data", f"must be bytes, a path or a data: URL, not {type(data).__name__}{hint}")
         headers = {"Content-Type": media_type or "application/octet-stream"}
         params = {"filename": optional_name("filename", filename)}
         path = f"{self._path}/attachments"
