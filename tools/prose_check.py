@@ -96,6 +96,11 @@ MARKERS = (
     _marker("for good", r"\bfor good\b(?! (?:measure|or ill|practice|reasons?|results?)\b)", "permanently"),
     _marker("by the clock", r"\bby the clock\b", "wall-clock time"),
     _marker("inside of", r"(?<!the )\b(?:in|out)side of\b", "inside, outside"),
+    _marker(
+        "replace by",
+        r"\breplac(?:es?|ing) (?:[\w:…`'-]+ ){1,8}(?<!one )by (?:an?|the|its|their|this|one|data|[\"`])",
+        "replace … with",
+    ),
     _marker("those are {}", r"\b(?:those|there|known|supported) are (?=\{)", "known names: …"),
     _marker("as … as can be", r"\bas \w+ as can be\b", "say how much, and compared with what"),
     _of_pages("in sight", r"\b(?:in|out of) sight\b", "say whether it is reached, shown or expected"),

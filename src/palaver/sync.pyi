@@ -487,7 +487,7 @@ class Conversation:
           sent them.
         - `all_events`: whether `generate_stream` also yields `Prompted`, `TurnOpened` and finished blocks of reasoning.
         - `answer_metadata`: metadata for the turns of the answer.
-        - `clear_tool_uses`: a `ToolClearing` that replaces old tool results in the prompt by a short note. Stored turns
+        - `clear_tool_uses`: a `ToolClearing` that replaces old tool results in the prompt with a short note. Stored turns
           keep their results.
         - `char_budget`: a budget in characters instead of `token_budget`.
         - `policy`: the policy that shares the budget among memory, summaries, recall and recent turns; `balanced` by
@@ -645,7 +645,7 @@ class Conversation:
         valid_from: Moment | None = None,
         valid_to: Moment | None = None,
     ) -> Fact:
-        """Replace a fact by a corrected one with `text` as its object. Extraction never changes a corrected fact.
+        """Replace a fact with a corrected one, whose object is `text`. Extraction never changes a corrected fact.
 
         - `by`: the author of the correction; by default the user.
         - `valid_from`, `valid_to`: the time in which the fact is true; by default from the start of the old fact,
@@ -753,7 +753,7 @@ class Subject:
     def correct(
         self, item: MemoryItem | str, text: str, *, valid_from: Moment | None = None, valid_to: Moment | None = None
     ) -> MemoryItem:
-        """Replace an item by a corrected statement, and return the new item. Later extraction does not override it.
+        """Replace an item with a corrected statement, and return the new item. Later extraction does not override it.
 
         - `valid_from`, `valid_to`: the time in which it is true; by default from the start of the old item, without an
           end."""

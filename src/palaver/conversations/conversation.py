@@ -559,7 +559,7 @@ class Conversation:
         valid_from: Moment | None = None,
         valid_to: Moment | None = None,
     ) -> Fact:
-        """Replace a fact by a corrected one with `text` as its object. Extraction never changes a corrected fact.
+        """Replace a fact with a corrected one, whose object is `text`. Extraction never changes a corrected fact.
 
         - `by`: the author of the correction; by default the user.
         - `valid_from`, `valid_to`: the time in which the fact is true; by default from the start of the old fact,

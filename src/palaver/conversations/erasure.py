@@ -22,7 +22,7 @@ The words of others about the person stay. So do keys, workspaces and settings o
 names that the application chose.
 
 The order: note in the database that the erasure is under way, with the name; erase one conversation after the other,
-each step a transaction of its own, until a pass finds nothing; then replace the name by a digest. A crash in between
+each step a transaction of its own, until a pass finds nothing; then replace the name with a digest. A crash in between
 loses nothing: a sweep, or the same call, continues. The digest stays, so that nothing comes back with an old backup or
 export: see `apply_erasures` and `Store.restore`.
 """

@@ -225,7 +225,7 @@ class Subject:
         valid_from: Moment | None = None,
         valid_to: Moment | None = None,
     ) -> MemoryItem:
-        """Replace an item by a corrected statement, and return the new item. Later extraction does not override it.
+        """Replace an item with a corrected statement, and return the new item. Later extraction does not override it.
 
         - `valid_from`, `valid_to`: the time in which it is true; by default from the start of the old item, without an
           end.

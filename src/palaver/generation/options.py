@@ -57,7 +57,7 @@ class GenerateOptions(SharedContextOptions, total=False):
       sent them.
     - `all_events`: whether `generate_stream` also yields `Prompted`, `TurnOpened` and finished blocks of reasoning.
     - `answer_metadata`: metadata for the turns of the answer.
-    - `clear_tool_uses`: a `ToolClearing` that replaces old tool results in the prompt by a short note. Stored turns
+    - `clear_tool_uses`: a `ToolClearing` that replaces old tool results in the prompt with a short note. Stored turns
       keep their results.
     """
 

@@ -154,7 +154,7 @@ def _insert_history(context: Context, history: ClientHistory) -> list[Message]:
 
 
 async def _inline_images(thread: Thread, message: Message) -> Message:
-    """Replace images that are stored here by data: URLs."""
+    """Replace images that are stored here with data: URLs."""
     if isinstance(message["content"], str):
         return message
     parts = [

@@ -15,7 +15,7 @@ CLEARED_INPUT = "{}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolClearing:
-    """Replaces old tool results in the prompt by a short note: when, and which.
+    """Replaces old tool results in the prompt with a short note: when, and which.
 
     - `tokens`, `uses`: clear if the prompt has at least this many tokens, or this many calls with a result. If both are
       given, `uses` decides.
@@ -47,7 +47,7 @@ NOTHING = Cleared()
 def clear_tool_uses(
     messages: Sequence[Mapping[str, Any]], clearing: ToolClearing, total: int, count: Callable[[str], int]
 ) -> tuple[list[dict[str, Any]], Cleared]:
-    """Replace the results of old calls by a short note. `total` is the number of tokens of the prompt."""
+    """Replace the results of old calls with a short note. `total` is the number of tokens of the prompt."""
     unchanged = [dict(one) for one in messages]
     names = {call["id"]: str(call["name"]) for one in messages for call in one.get("tool_calls") or ()}
     done = [str(one["tool_call_id"]) for one in messages if one["role"] == "tool"]

@@ -161,7 +161,7 @@ def _words_for(name: str, words: set[str], *, ignore_case: bool) -> list[str]:
 
 
 def _in_first_person(text: str, names: Collection[str]) -> str:
-    """Replace the names of participants by "I" and "my": that is how they speak of themselves."""
+    """Replace the names of participants with "I" and "my", because that is how they refer to themselves."""
     if not names:
         return text
     name = rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b"

@@ -73,7 +73,7 @@ def join_findings(group: Sequence[Finding]) -> Finding:
 
 
 def replace_findings(text: str, findings: Iterable[Finding]) -> str:
-    """Replace each finding by its kind in brackets. The findings must be in order and must not overlap."""
+    """Replace each finding with its kind in brackets. The findings must be in order and must not overlap."""
     done: list[str] = []
     parts: list[str] = []
     at = 0

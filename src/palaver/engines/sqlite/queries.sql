@@ -339,7 +339,7 @@ WHERE x.segid = s.id AND length(x.term) > 1
 -- leaf: read a page of the text index
 SELECT block FROM text_index_data WHERE id = :id
 
--- save_separator: replace a separator by the term that its leaf begins with now
+-- save_separator: replace a separator with the term that its leaf begins with now
 UPDATE text_index_idx SET term = :first WHERE segid = :segid AND term = :term
 
 -- backlog: count how many turns the text index is behind, at most

@@ -115,7 +115,7 @@ async def installed(connection: Connection) -> tuple[list[str], Bindings]:
 
 
 async def refresh(connection: Connection) -> None:
-    """After an upgrade of the schema, replace what is installed by this version's SQL."""
+    """After an upgrade of the schema, replace what is installed with this version's SQL."""
     names, bindings = await installed(connection)
     if names:
         await connection.execute(script(names, bindings))
