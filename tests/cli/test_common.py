@@ -131,6 +131,51 @@ def test_a_database_that_cannot_be_opened_is_an_error_without_a_traceback(db):
     assert "swordfish" not in done.stderr
 
 
+@pytest.mark.parametrize("command", [("ls",), ("append", "notes", "user", "Hello"), ("worker", "--once"), ("migrate",)])
+def test_a_server_is_not_a_database(cli, command):
+    refused = cli(*command, "--db", "http://ada:s3cret@127.0.0.1:1")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("error: db: ")
+    assert "s3cret" not in refused.stderr
+
+
+@pytest.mark.parametrize("url", ["mysql://ada:s3cret@db/chats", "http://ada:s3cret@db"])
+def test_doctor_reports_a_database_that_it_cannot_check(cli, url):
+    """It used to print `problem none`."""
+    report = cli("doctor", "--db", url)
+    assert report.exit_code == 1
+    assert "db: must be a file, or a database on Postgres or Supabase" in " ".join(report.stdout.split())
+    assert "s3cret" not in report.output
+
+
+WITHOUT_ASYNCPG = "import sys; sys.modules['asyncpg'] = None; from palaver.cli import main; main()"
+
+
+def without_asyncpg(*args):
+    """Run a command in an install without the extra `postgres`."""
+    return subprocess.run([sys.executable, "-c", WITHOUT_ASYNCPG, *args], capture_output=True, text=True)
+
+
+def test_migrate_of_a_file_needs_no_postgres_driver(folder):
+    done = without_asyncpg("migrate", "--db", "chat.db")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "is at schema" in done.stdout
+
+
+@pytest.mark.parametrize("command", [("migrate", "--sql"), ("migrate", "--db", "postgresql://h/x")])
+def test_migrate_for_postgres_names_the_extra(folder, command):
+    done = without_asyncpg(*command)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: The Postgres engine needs an optional dependency")
+    assert 'pip install "palaver[postgres]"' in done.stderr
+
+
+def test_doctor_names_the_extra_that_a_database_needs(folder):
+    done = without_asyncpg("doctor", "--db", "postgresql://h/x", "--json")
+    assert done.returncode == 1
+    assert 'pip install "palaver[postgres]"' in json.loads(done.stdout)["database"]["problem"]
+
+
 @pytest.mark.parametrize("password", ["s3cret", "a#s3cret", "a/s3cret", "p@s3cret", "a?s3cret"])
 def test_a_password_is_not_printed(password):
     """Not even one that cuts the URL in two, as doctor prints such a URL with its problem."""

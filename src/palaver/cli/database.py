@@ -59,6 +59,8 @@ async def creating(call: Call, *, embedder: str = "auto", worker: bool = False, 
 
     A short command runs no worker, which would only delay its end: use `palaver worker`.
     """
+    if call.url.startswith(("http://", "https://")):
+        raise InvalidInput("db", "is a server, but this command opens a database: give the URL of its own database")
     # The token is not an argument, because other users see arguments in the process list.
     token = os.environ.get("PALAVER_TOKEN") if call.url.startswith("supabase+") else None
     settings = {**model_settings(), "files": os.environ.get("PALAVER_FILES") or None, "token": token, **options}

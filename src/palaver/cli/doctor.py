@@ -20,7 +20,7 @@ from palaver.cli.migrate import read_pragma, read_schema
 from palaver.cli.output import counted, emit, size, table
 from palaver.conversations.engine_choice import scheme_of
 from palaver.conversations.internals import engine_of, worker_of
-from palaver.errors import FilesNotConfigured, NotFound, PalaverError
+from palaver.errors import FilesNotConfigured, InvalidInput, MissingExtra, NotFound, PalaverError
 from palaver.memory.worker.jobs.repair import repair_conversation, repair_database
 from palaver.memory.worker.loop import Worker
 from palaver.ports.damage import Damage, describe, merge
@@ -131,9 +131,13 @@ async def _database(url: str) -> dict[str, Any]:
         path = sqlite_path(url)
         if path is not None:
             found.update(_file(path))
-        elif scheme_of(url) in ("postgresql", "postgres") and find_spec("asyncpg") is not None:
+        elif scheme_of(url) in ("postgresql", "postgres"):
+            if find_spec("asyncpg") is None:
+                raise MissingExtra("postgres", "The Postgres engine")
             async with asyncio.timeout(SERVER_SECONDS):
                 found.update(await _server(url))
+        elif url != "memory:" and not scheme_of(url).startswith("supabase+"):
+            raise InvalidInput("db", "must be a file, or a database on Postgres or Supabase")
     except PalaverError as problem:
         found["problem"] = str(problem)
     except TimeoutError:

@@ -77,6 +77,8 @@ async def migrate(
         typer.echo(extras.sql(since, storage=supabase), nl=False)
         return
     path = sqlite_path(call.url)
+    if path is None and scheme_of(call.url) not in ("postgresql", "postgres"):
+        raise InvalidInput("db", "must be a file or a Postgres database")
     extras.check(path)
     if anon_tenant:
         note(f"Anyone with the public key can now read, write and delete everything in the tenant {anon_tenant!r}.")
@@ -114,12 +116,16 @@ class Extras:
 
     def check(self, path: Path | None) -> None:
         """Check the options before anything is changed."""
-        if path is not None and self.are_given:
+        if path is None:
+            self.sql(0)
+        elif self.are_given:
             raise InvalidInput("db", "must be a Postgres database for --compat and --distribute")
-        self.sql(0)
 
     def sql(self, since: int, *, storage: bool = False) -> str:
-        from palaver.engines.postgres import citus, compat, migrate
+        try:
+            from palaver.engines.postgres import citus, compat, migrate
+        except ModuleNotFoundError as problem:
+            raise MissingExtra("postgres", "The Postgres engine") from problem
 
         if self.distribute not in (None, "citus"):
             raise InvalidInput("distribute", f"{self.distribute!r} is unknown: use citus")
@@ -148,12 +154,8 @@ async def _migrated_file(call: Call, path: Path) -> tuple[int | None, int]:
 
 async def _migrated_server(url: str, extras: Extras) -> tuple[int | None, int]:
     """Migrate a Postgres database. Return its schema before, None if it had none, and after."""
-    if scheme_of(url) not in ("postgresql", "postgres"):
-        raise InvalidInput("db", "must be a file or a Postgres database")
-    try:
-        from palaver.engines.postgres import migrate, transports
-    except ModuleNotFoundError as problem:
-        raise MissingExtra("postgres", "The Postgres engine") from problem
+    from palaver.engines.postgres import migrate, transports
+
     async with transports.open_connection(url, administrator=True) as connection:
         before, after = await migrate.migrate(connection)
         await extras.apply(connection)
