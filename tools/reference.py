@@ -354,7 +354,7 @@ def settings_page() -> str:
             "- In a TOML file, which you name with `palaver serve --config FILE` or `PALAVER_CONFIG`. An unknown name "
             "in the file is an error. [The server](../how-to/server.md#settings) has an example.\n"
             "- In an environment variable: `PALAVER_` followed by the name in capitals, such as "
-            "`PALAVER_REQUIRE_AUTH=1`. Separate the items of a list by commas. Write a mapping as JSON.",
+            "`PALAVER_REQUIRE_AUTH=1`. Separate the items of a list with commas. Write a mapping as JSON.",
             "The environment overrides the file. Options of `palaver serve` override both. Times are in seconds and "
             "sizes in bytes, unless the name or the description has another unit.",
             *(_section(name, rows) for name in sections),

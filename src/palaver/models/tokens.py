@@ -1,6 +1,6 @@
 """Token counters: exact and offline if the tokenizer is public, otherwise with a margin.
 
-The guarantee "never over budget" holds by the counter in use, so a counter's `name` says what it is.
+A context is never over budget as measured by the counter in use, which its `name` identifies.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ async def list_attachments(
     request: Request,
     talk: ConversationDep,
     limit: Annotated[int, Query(ge=1, le=1_000, description="Maximum number of files.")] = 50,
-    before: Annotated[str | None, Query(**ID, description="The id of a file: only files before it.")] = None,
+    before: Annotated[str | None, Query(**ID, description="Only files older than the file with this id.")] = None,
 ) -> Response:
     """List the files of a conversation, newest first, including those without a turn."""
     found = await talk.attachments(limit, before=before)
