@@ -8,7 +8,8 @@ import pytest
 
 from palaver.context.options import parse_options
 from palaver.context.pack import pack_context
-from tests.support.growing_thread import GrowingThread, Words
+from palaver.model import Summary
+from tests.support.growing_thread import START, GrowingThread, Words
 
 
 @dataclass(frozen=True)
@@ -37,3 +38,19 @@ def test_a_condensed_summary_always_fits(budget: int, width: int) -> None:
     options = parse_options(policy="recent-chars", char_budget=budget)
     material = replace(thread.material(options), condenser=WholeLines(width))
     assert pack_context(material, options, Words(options)).explain().coverage.not_covered == 0
+
+
+def test_turns_between_a_summary_and_the_first_turn_that_was_read_are_reported_there() -> None:
+    thread = GrowingThread(sizes=[33] * 100)
+    text = "Written by another program."
+    summary = Summary(
+        id="S", level=0, from_seq=0, through_seq=20, text=text, model="m", token_count=4, turns=20, created=START
+    )
+    options = parse_options(policy="recent-chars", char_budget=4_000)
+    material = replace(thread.material(options), summaries=(summary,))
+    explanation = pack_context(material, options, Words(options)).explain()
+    read = material.tail[0].position
+    assert read > 20
+    (missing,) = [one for one in explanation.left_out if not one.summarised]
+    assert (missing.reason, missing.turns) == ("not yet summarised", read - 20)
+    assert (missing.from_seq, missing.through_seq) == (20, read)

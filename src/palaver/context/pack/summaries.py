@@ -152,10 +152,11 @@ def _without_summary(
         return [_omission("their summary did not fit", left, 0, start)]
     has_share = inputs.options.policy.summaries
     reason = "not yet summarised" if has_share else "older than what this policy shows"
-    if cover and cover[0].from_seq > 0:  # the beginning of the gap was not read
-        return [_omission(reason, left, 0, cover[0].from_seq)]
-    first = cover[-1].through_seq if cover else 0
-    return [_omission(reason, left, first, _unread_through(inputs.material, start))]
+    reach = _reach(cover)
+    unread = next((summary.from_seq for summary in cover if summary.from_seq > reach), None)
+    if unread is not None:  # the beginning of the gap was not read
+        return [_omission(reason, left, reach, unread)]
+    return [_omission(reason, left, reach, _unread_through(inputs.material, start))]
 
 
 def _unread_through(material: Material, start: int) -> int:
