@@ -42,6 +42,7 @@ CALLS: dict[str, tuple[Callable[[palaver.Store, palaver.Conversation], Awaitable
     "conversationHistory": (lambda store, talk: talk.generate("hi", conversationHistory=[]), "history"),
     "previous_response_id": (lambda store, talk: talk.generate("hi", previous_response_id="r"), "continuity"),
     "summarizerModel": (lambda store, talk: store.conversation("1", settings={"summarizerModel": "m"}), "compaction"),
+    "working_memory": (lambda store, talk: talk.build_context(working_memory=True), "include_working_memory"),
     "tokenBudget": (lambda store, talk: talk.build_context(tokenBudget=100), "token_budget"),
 }
 
@@ -59,6 +60,27 @@ async def test_a_name_that_has_another_place_here_is_refused_with_the_page(store
     with pytest.raises(InvalidInput) as refusal:
         await store.conversation("42", org_id="acme")
     assert f"({PAGE})" in str(refusal.value)
+    talk = await store.conversation("here")
+    with pytest.raises(InvalidInput) as refusal:
+        await talk.build_context(through_sequence=12)
+    assert f"({PAGE})" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        ({"policy": "recent-chars"}, "settings.context.policy"),
+        ({"max_chars": 12_000}, "settings.context.char_budget"),
+        ({"compaction": {"strategy": "never"}}, "settings.compaction"),
+        ({"settings": {"policy": "recent-chars"}}, "settings.context.policy"),
+        ({"settings": {"max_chars": 12_000}}, "settings.context.char_budget"),
+    ],
+)
+async def test_a_setting_outside_its_place_is_named_with_its_place(
+    store: palaver.Store, given: dict[str, Any], place: str
+) -> None:
+    with pytest.raises(InvalidInput, match=rf"did you mean {place}\?"):
+        await store.conversation("42", **given)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +109,8 @@ def test_so_does_the_error_of_an_option_of_open(theirs: str, ours: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours"), [("instructions",) * 2, ("system", "instructions"), ("token_budget",) * 2, ("titles",) * 2]
+    ("theirs", "ours"),
+    [("instructions",) * 2, ("system", "instructions"), ("token_budget",) * 2, ("titles",) * 2, ("policy",) * 2],
 )
 def test_an_option_of_generate_is_named_with_its_place(theirs: str, ours: str) -> None:
     with pytest.raises(InvalidInput, match=rf"give it as generate={{'{ours}'"):

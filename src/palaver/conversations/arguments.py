@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from palaver.core.turn_options import Moment
@@ -42,11 +42,20 @@ def optional_names(field: str, values: Iterable[str] | None) -> tuple[str, ...] 
     return None if values is None else clean_names(field, values)
 
 
-def check_keywords(given: Mapping[str, object], known: Collection[str], what: str, named: Collection[str] = ()) -> None:
-    """Reject unknown keywords, so that a typo is not ignored. `named`: other parameters of the call, for the hint."""
+def check_keywords(
+    given: Mapping[str, object],
+    known: Collection[str],
+    what: str,
+    named: Collection[str] = (),
+    place: Callable[[str], str] = lambda _: "",
+) -> None:
+    """Reject unknown keywords, so that a typo is not ignored.
+
+    For the hint: `named` are other parameters of the call, and `place` returns where else a name belongs.
+    """
     for name in given:
         if name not in known:
-            hint = did_you_mean(name, [*known, *named])
+            hint = place(name) or did_you_mean(name, [*known, *named])
             raise InvalidInput(name, f"is not {what}{hint}; known names: {', '.join(known)}")
 
 

@@ -25,7 +25,7 @@ from palaver.core.validation import (
     optional_name,
 )
 from palaver.errors import InvalidInput, TooLarge
-from palaver.memory.settings import check_settings, completed, describe_misplaced, misplaced
+from palaver.memory.settings import check_settings, completed, describe_misplaced, misplaced, place_in_settings
 from palaver.model import RIGHTS, WRITE, ConversationInfo, Scope, caller_level
 from palaver.ports.queries import ConversationChanges
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def clean_changes(fields: Mapping[str, object], stored: ConversationInfo | None = None) -> ConversationChanges:
     """Check the fields of a new conversation, or the changes to a `stored` one."""
     named = ("key", "owner") if stored is None else ()
-    check_keywords(fields, CONVERSATION_FIELDS, "a field of a conversation that can be set", named)
+    check_keywords(fields, CONVERSATION_FIELDS, "a field of a conversation that can be set", named, place_in_settings)
     return ConversationChanges(
         fields=frozenset(fields),
         title=optional_name("title", fields.get("title"), MAX_TITLE),

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from palaver.context.settings import CONTEXT_SETTINGS
 from palaver.core.budgets import BudgetOptions
 from palaver.core.validation import SYNONYMS, did_you_mean
 from palaver.errors import InvalidInput
@@ -227,7 +228,8 @@ class StoreOptions:
 
 def _place_of(name: str) -> str:
     """Return where an option of `generate`, under its own or another common name, belongs; or nothing."""
-    names = [one for one in (name, *SYNONYMS.get(name, ())) if one in GenerateSettings.__annotations__]
+    known = {*GenerateSettings.__annotations__, *CONTEXT_SETTINGS}
+    names = [one for one in (name, *SYNONYMS.get(name, ())) if one in known]
     return f" (give it as generate={{{names[0]!r}: …}})" if names else ""
 
 

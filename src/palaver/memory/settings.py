@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any, Literal, TypedDict, get_args
 
 from palaver.context.settings import CONTEXT_SETTINGS, ContextSettings, clean_context_settings
-from palaver.core.validation import OTHER_NAMES, did_you_mean
+from palaver.core.validation import OTHER_NAMES, did_you_mean, synonym
 from palaver.errors import InvalidInput
 from palaver.memory import compaction, retention
 from palaver.memory.person_settings import PERSON_MODES, PersonMode, check_mode
@@ -87,13 +87,23 @@ _OF_TALK = ("compaction", "facts", "redact", "context", "simultaneous")
 NEVER: Mapping[str, Any] = {"strategy": "never"}
 
 
+def place_in_settings(name: str) -> str:
+    """Return a hint for a name that is a setting, or stands for one in other systems; else an empty text."""
+    return f" (did you mean settings.{name}?)" if name in SETTINGS else _inner_place(name)
+
+
+def _inner_place(name: str) -> str:
+    inner = name if name in CONTEXT_SETTINGS else synonym(name, CONTEXT_SETTINGS)
+    return f" (did you mean settings.context.{inner}?)" if inner else ""
+
+
 def check_settings(settings: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> None:
     """Reject settings that would be ignored or misread later; unknown keys that are stored already may stay."""
     for name in settings:
         if name not in SETTINGS and not _is_stored(name, settings, stored or {}):
             raise InvalidInput(
                 f"settings.{name}",
-                f"is not a setting of a conversation{did_you_mean(name, SETTINGS)}; "
+                f"is not a setting of a conversation{_inner_place(name) or did_you_mean(name, SETTINGS)}; "
                 f"known settings: {', '.join(SETTINGS)}. Data of your application goes into metadata",
             )
     compaction.check_settings(settings)
