@@ -303,7 +303,8 @@ CREATE TABLE hal_conversation_messages_before (id uuid PRIMARY KEY DEFAULT gen_r
 INSERT INTO hal_conversation_messages_before (project_id, agent, role, content, created_at, sequence, images)
 SELECT 'acme/shop', agent, CASE n % 3 WHEN 0 THEN 'user' WHEN 1 THEN 'assistant' ELSE 'system' END, 'say ' || n,
   timestamptz '2025-01-01 10:00:00.123456+00' + n * interval '1 minute',
-  CASE WHEN n < 3 THEN n WHEN n = 3 THEN 2 ELSE n + 2 END, CASE n WHEN 4 THEN jsonb '{json.dumps([IMAGE])}' END
+  CASE WHEN n < 3 THEN n WHEN n = 3 THEN 2 ELSE n + 2 END,
+  CASE n WHEN 4 THEN jsonb '{json.dumps([IMAGE])}' WHEN 5 THEN '[]' END
 FROM unnest(ARRAY['pm', 'standup']) AS agent, generate_series(0, 9) AS n;
 CREATE TABLE hal_conversation_summaries_before (project_id text, agent text, summary_text text, through_sequence int,
   updated_at timestamptz, PRIMARY KEY (project_id, agent));
@@ -354,6 +355,7 @@ async def test_hals_tables_come_back_as_they_were(
     assert differ == ({"say 4"} if way == "command" else set()), "the row with an image, whose bytes are in a folder"
     for row in old["hal_conversation_messages"]:
         row["sequence"] = int(row["content"].removeprefix("say "))
+        row["images"] = None if row["images"] == "[]" else row["images"]
         if way == "command" and row["images"]:  # its bytes are in the folder for files, which SQL cannot read
             row["images"] = json.dumps([{key: value for key, value in IMAGE.items() if key != "dataUrl"}])
     for row in old["hal_conversation_summaries"]:
