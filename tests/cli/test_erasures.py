@@ -55,6 +55,26 @@ def test_a_person_goes_and_the_receipt_can_be_checked(cli, ok, lines, monkeypatc
     assert "is not JSON" in cli("erasures", "verify", "receipt.json").stderr
 
 
+def test_nobody_is_erased_if_the_receipt_cannot_be_stored(cli, ok):
+    """A receipt cannot be made again, and an earlier one may be the only proof."""
+    Path("receipt.json").write_text("an earlier receipt")
+    for file, problem in (("receipt.json", "already exists"), ("missing/receipt.json", "cannot be written")):
+        result = cli("erase-user", ADA, "--yes", "--receipt", file)
+        assert result.exit_code == 1
+        assert f"receipt: {file} {problem}" in result.stderr
+    assert Path("receipt.json").read_text() == "an earlier receipt"
+    assert traces()
+    Path("killed.json").touch()
+    ok("erase-user", ADA, "--yes", "--receipt", "killed.json")
+    assert json.loads(Path("killed.json").read_text())["counts"]["conversations"] == 1
+
+
+def test_a_failed_erasure_leaves_no_empty_receipt(cli, monkeypatch):
+    monkeypatch.setenv("PALAVER_AUDIT_KEY", "short")
+    assert cli("erase-user", ADA, "--yes", "--receipt", "receipt.json").exit_code == 1
+    assert not Path("receipt.json").exists()
+
+
 def test_nobody_of_that_name(ok):
     assert "Nothing of this user was found" in ok("erase-user", "zoe", "--yes")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,7 +49,7 @@ def _audit_key() -> bytes | None:
 async def erase_user(
     call: Call,
     person: Annotated[str, typer.Argument(metavar="USER", help="Id of the user.", show_default=False)],
-    receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the receipt to this file.")] = None,
+    receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the receipt to this new file.")] = None,
     yes: Yes = False,
 ) -> None:
     """Erase a person permanently: their conversations, their turns elsewhere, files, notes, keys, and their name.
@@ -64,7 +66,8 @@ async def erase_user(
 
     async with existing(call) as store:
         confirm(f"Erase {person} and everything of theirs?", yes=yes)
-        done = await _as_administrator(store).erase_user(person, audit_key=_audit_key())
+        with _reserved(receipt):
+            done = await _as_administrator(store).erase_user(person, audit_key=_audit_key())
     fields = receipt_fields(done)
     if receipt is not None:
         receipt.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
@@ -78,6 +81,25 @@ async def erase_user(
         note("The receipt was not stored. Use --receipt FILE or --json to keep one.")
     if not done.scrubbed:
         note("Some bytes are still on disk, because of a reader or a full disk. The next sweep removes them.")
+
+
+@contextmanager
+def _reserved(receipt: Path | None) -> Iterator[None]:
+    """Create the file of the receipt before anything is erased: a receipt cannot be made again. Keep earlier ones."""
+    if receipt is None:
+        yield
+        return
+    if receipt.exists() and receipt.stat().st_size:  # an empty one is that of a run that was killed
+        raise InvalidInput("receipt", f"{receipt} already exists: name a new file")
+    try:
+        receipt.touch()
+    except OSError as problem:
+        raise InvalidInput("receipt", f"{receipt} cannot be written ({type(problem).__name__})") from None
+    try:
+        yield
+    except BaseException:
+        receipt.unlink(missing_ok=True)
+        raise
 
 
 @command("list", group=group)
