@@ -44,6 +44,14 @@ def filled(ok):
     ok("append", "theirs", "user", "Another tenant's.", "--tenant", "globex")
 
 
+def test_an_empty_setting_of_the_files_means_the_folder_next_to_the_database(filled, ok, monkeypatch):
+    """A file of settings may have the line `PALAVER_FILES=`. It does not mean the working directory."""
+    monkeypatch.setenv("PALAVER_FILES", "")
+    Path("private.txt").write_text("not an attachment")
+    assert "1 file (" in ok("backup", "copy")
+    assert list(Path("copy").rglob("private.txt")) == []
+
+
 def keys(db: str, tenant: str = "default") -> set[str]:
     with palaver.sync.open(f"sqlite:///{db}", tenant=tenant, worker=False) as store:
         return {info.key for info in store.conversations().items}

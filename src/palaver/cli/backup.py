@@ -63,7 +63,7 @@ async def backup(
 
 def files_folder(call: Call, files: str | None) -> Path | None:
     """Return the folder of attachments, from the same setting as `palaver serve`; None if they are in no folder."""
-    files = files or os.environ.get("PALAVER_FILES")
+    files = files or os.environ.get("PALAVER_FILES") or None
     if files is not None and "://" in files:
         return None
     return Path(files) if files is not None else default_folder(call.url)
