@@ -274,9 +274,22 @@ async def test_two_administrators_share_a_server_and_neither_is_superuser(own_se
             async with transports.open_connection(first) as owner:
                 await owner.execute(cure)
             await migrate.migrate(connection)
+            await connection.execute(f"CREATE ROLE {name}_app LOGIN IN ROLE palaver_app, palaver_worker")
+            await connection.execute(f"DROP ROLE {name}_app")
         await postgres_server.execute(own_server.url, postgres_server.LOGIN)
         async with palaver.open(postgres_server.as_application(second), worker=False) as store:
             await (await store.conversation("k")).append("user", "hello")
+
+
+async def test_a_migration_with_another_login_names_the_owner_of_the_schema(own_server: Server) -> None:
+    """The application's login must not be advised to become a member of every role."""
+    async with an_administrator(own_server) as (name, url), transports.open_connection(url) as owner:
+        await postgres_at(owner, 14)
+        await postgres_server.execute(own_server.url, postgres_server.LOGIN)
+        async with transports.open_connection(postgres_server.as_application(url)) as connection:
+            with pytest.raises(EngineError, match=f"^the schema palaver belongs to {name}, .* login of the first"):
+                await migrate.migrate(connection)
+        await migrate.migrate(owner)
 
 
 @pytest.mark.process

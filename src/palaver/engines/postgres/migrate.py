@@ -33,7 +33,8 @@ FUNCTIONS = (
     "older_code", "rights", "grants",
 )  # fmt: skip
 GRANT_VERSION = "GRANT EXECUTE ON FUNCTION palaver.schema_version(), palaver.schema_number() TO PUBLIC;\n"
-ROLES = ("palaver_app", "palaver_worker", "palaver_index", "palaver_eraser")
+FOR_LOGINS = ("palaver_app", "palaver_worker")  # an administrator grants these to logins of the application
+ROLES = (*FOR_LOGINS, "palaver_index", "palaver_eraser")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +222,7 @@ async def _change_tables(connection: Connection, lock_milliseconds: int) -> None
         tables = await _call(connection, "schema_tables")
         since = found.number if tables is None else tables
         if since < known_version():
+            await _require_own_schema(connection)
             await _require_roles(connection)
             await _require_vector_in_its_schema(connection)
             await connection.execute(f"SET LOCAL lock_timeout = {lock_milliseconds}")
@@ -240,6 +242,22 @@ async def _change_functions(connection: Connection) -> int:
     return found
 
 
+async def _require_own_schema(connection: Connection) -> None:
+    """Raise when the schema exists and belongs to another login, such as when the application's login is used."""
+    found = await connection.fetchrow(OTHER_OWNER)
+    if found is not None:
+        raise EngineError(
+            f"the schema palaver belongs to {found['owner']}, and the login {found['login']} is not a member of it: "
+            "run `palaver migrate` with the login of the first migration"
+        )
+
+
+OTHER_OWNER = """
+SELECT pg_get_userbyid(nspowner) AS owner, current_user AS login FROM pg_namespace
+WHERE nspname = 'palaver' AND NOT pg_has_role(nspowner, 'MEMBER')
+"""
+
+
 async def _require_roles(connection: Connection) -> None:
     """Raise when the roles exist already and this login can neither become them nor grant them to itself.
 
@@ -252,7 +270,8 @@ async def _require_roles(connection: Connection) -> None:
     raise EngineError(
         f"the role {blocked[0][0]} was created by another administrator of this server (roles belong to all of its "
         "databases). Use the login of the first migration. For another administrator of another database, a superuser "
-        f"or the administrator that created the role has to run: GRANT {', '.join(ROLES)} TO {name}"
+        f"or the administrator that created the role has to run: GRANT {', '.join(FOR_LOGINS)} TO {name} "
+        f"WITH ADMIN OPTION; GRANT {', '.join(role for role in ROLES if role not in FOR_LOGINS)} TO {name}"
     )
 
 
