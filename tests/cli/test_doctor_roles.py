@@ -6,14 +6,18 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 from typer.testing import CliRunner
 
 from palaver.cli import app, worker
+from palaver.engines.postgres import migrate, transports
 from palaver.server.settings import ServerSettings
 from tests.server.conftest import running
 from tests.support import postgres_server
+from tests.support.postgres_server import Server
+from tests.upgrades.test_upgrades import postgres_at
 
 PASSWORD = "not a secret"
 
@@ -42,6 +46,23 @@ async def test_a_login_without_the_role_of_the_worker_is_named(postgres_database
     async with login(postgres_database, role) as (url, roles):
         assert json.loads(await doctor(url, "--json"))["database"]["roles"] == roles
         assert ("one tenant only: GRANT palaver_worker" in await doctor(url)) == (role == "palaver_app")
+
+
+async def test_the_schema_of_an_older_version_is_reported(postgres: Server) -> None:
+    """The next command may be `palaver migrate --sql --since` with this number."""
+    database = await postgres_server.new_database(postgres)
+    try:
+        async with transports.open_connection(postgres.at(database)) as connection:
+            await postgres_at(connection, 3)
+        invoke = partial(asyncio.to_thread, CliRunner(env={"COLUMNS": "300"}).invoke, app)
+        ran = await invoke(["doctor", "--db", postgres.at(database), "--json"])
+        found = json.loads(ran.stdout)["database"]
+        assert (found["schema"], found["schema_known"]) == (3, migrate.known_version())
+        assert "has schema 3" in found["problem"]
+        ran = await invoke(["doctor", "--db", postgres.at(database)])
+        assert f"3 of {migrate.known_version()}" in ran.stdout
+    finally:
+        await postgres_server.drop_database(postgres, database)
 
 
 @pytest.mark.parametrize("role", ["palaver_app", "palaver_worker"])

@@ -135,7 +135,7 @@ async def _database(url: str) -> dict[str, Any]:
             if find_spec("asyncpg") is None:
                 raise MissingExtra("postgres", "The Postgres engine")
             async with asyncio.timeout(SERVER_SECONDS):
-                found.update(await _server(url))
+                await _describe_server(url, found)
         elif url != "memory:" and not scheme_of(url).startswith("supabase+"):
             raise InvalidInput("db", "must be a file, or a database on Postgres or Supabase")
     except PalaverError as problem:
@@ -200,19 +200,16 @@ def _files(url: str) -> dict[str, str | None]:
     return {"location": None if place is None else str(place), "problem": problem}
 
 
-async def _server(url: str) -> dict[str, Any]:
-    """The schema of a Postgres database, the roles of the login, and whether the database is distributed."""
+async def _describe_server(url: str, found: dict[str, Any]) -> None:
+    """Add the schema of a Postgres database, the roles of the login, and whether the database is distributed."""
     from palaver.engines.postgres import citus, migrate, transports
 
     async with transports.open_connection(url) as connection, connection.transaction():
-        found = {
-            "schema": (await migrate.read_version(connection)).number,
-            "schema_known": migrate.known_version(),
-            "cluster": await citus.describe(connection),
-            "roles": await migrate.roles_of_login(connection),
-        }
+        found["schema"] = (await migrate.read_version(connection)).number
+        found["schema_known"] = migrate.known_version()
+        found["roles"] = await migrate.roles_of_login(connection)
         await migrate.check_version(connection)
-    return found
+        found["cluster"] = await citus.describe(connection)
 
 
 def _file(path: Path) -> dict[str, Any]:
