@@ -327,6 +327,11 @@ def test_what_others_log_is_told_without_what_it_quotes(logged: Callable[[], str
     assert text.count("\n") == 2
 
 
+def test_a_collector_that_cannot_be_reached_is_logged_in_the_configured_format(logged: Callable[[], str]) -> None:
+    logging.getLogger("opentelemetry.exporter.otlp.proto.http.trace_exporter").warning("Transient error")
+    assert "Transient error" in logged()
+
+
 def test_probes_do_not_fill_the_log(server: Running, client: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "palaver.server")
     for path in ("/healthz", "/readyz", "/api/settings"):

@@ -14,7 +14,7 @@ from palaver.server import wire
 from palaver.server.settings import ServerSettings
 
 OWN = "palaver"
-LIBRARIES = ("uvicorn.error", "asyncio", "py.warnings", "mcp")
+LIBRARIES = ("uvicorn.error", "asyncio", "py.warnings", "mcp", "opentelemetry")
 
 
 def set_up(settings: ServerSettings) -> None:
