@@ -56,7 +56,7 @@ def test_a_person_goes_and_the_receipt_can_be_checked(cli, ok, lines, monkeypatc
 
 
 def test_nobody_is_erased_if_the_receipt_cannot_be_stored(cli, ok):
-    """A receipt cannot be made again, and an earlier one may be the only proof."""
+    """A lost receipt cannot be replaced, and an earlier one may be the only proof."""
     Path("receipt.json").write_text("an earlier receipt")
     for file, problem in (("receipt.json", "already exists"), ("missing/receipt.json", "cannot be written")):
         result = cli("erase-user", ADA, "--yes", "--receipt", file)

@@ -85,7 +85,7 @@ async def erase_user(
 
 @contextmanager
 def _reserved(receipt: Path | None) -> Iterator[None]:
-    """Create the file of the receipt before anything is erased: a receipt cannot be made again. Keep earlier ones."""
+    """Create the file of the receipt before anything is erased, because a lost receipt cannot be replaced. Keep earlier ones."""
     if receipt is None:
         yield
         return
