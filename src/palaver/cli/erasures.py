@@ -85,7 +85,7 @@ async def erase_user(
 
 @contextmanager
 def _reserved(receipt: Path | None) -> Iterator[None]:
-    """Create the file of the receipt before anything is erased, because a lost receipt cannot be replaced. Keep earlier ones."""
+    """Create the file before anything is erased, because a lost receipt cannot be replaced. Keep earlier receipts."""
     if receipt is None:
         yield
         return
