@@ -93,6 +93,10 @@ def layout_of(columns: Mapping[str, str], *, keep: Sequence[str] = (), **chosen:
     keys = tuple(named.split(",")) if named else next((k for k in CONVERSATIONS if all(c in columns for c in k)), ())
     taken = {column for column in chosen.values() if column}
     found = usual_columns(USUAL, columns, taken) | {name: column for name, column in chosen.items() if column}
+    if "through_sequence" in columns and not any(name in found for name in REQUIRED):
+        raise InvalidInput(
+            "table", "has no messages; copy HAL's summaries and working memory in SQL: docs/how-to/tables.md"
+        )
     for name, value in (("conversation", keys), *((name, found.get(name)) for name in REQUIRED)):
         if not value:
             raise InvalidInput(f"--{name}", f"is needed: name one of the columns {', '.join(columns)}")

@@ -19,6 +19,13 @@ SELECT a.attname AS name, format_type(a.atttypid, NULL) AS type FROM pg_attribut
 WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
 
+# A view that `palaver migrate --compat` created: it shows nothing to a login without a tenant.
+IS_OWN_VIEW = """
+SELECT EXISTS (SELECT 1 FROM pg_rewrite r JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+  JOIN pg_proc p ON d.refclassid = 'pg_proc'::regclass AND p.oid = d.refobjid
+  WHERE r.ev_class = to_regclass($1) AND p.pronamespace = to_regnamespace('palaver_compat'))
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class ForeignTable:
@@ -85,4 +92,9 @@ async def _describe(connection: Connection, name: str) -> ForeignTable:
     if not columns:
         raise InvalidInput("table", f"{name!r} does not exist in that database, or this login may not see it")
     found = await connection.fetchval("SELECT to_regclass($1)::text", name)
+    if await connection.fetchval(IS_OWN_VIEW, name) and not await connection.fetchval(
+        f"SELECT EXISTS (SELECT 1 FROM {found})"
+    ):
+        hint = f"to import the old table, use the name that you gave it, such as {found}_before"
+        raise InvalidInput("table", f"{name!r} is a view of Palaver's data, and this login sees no rows in it; {hint}")
     return ForeignTable(connection, found, columns)

@@ -390,6 +390,30 @@ async def test_a_program_can_go_back_to_tables(postgres_database: str, postgres_
             await (await store.find("acme/shop/pm")).verify()
 
 
+async def test_importing_from_the_view_instead_of_the_old_table_is_an_error(
+    postgres_database: str, postgres_url: str
+) -> None:
+    connection = await asyncpg.connect(postgres_database)
+    await compat.apply(connection, ["hal"])
+    await connection.close()
+    source = ("--from", postgres_database, "--db", postgres_url, "--tenant", "acme", "--table")
+    refused = await run(*source, "hal_conversation_messages")
+    assert refused.exit_code == 1
+    assert "'hal_conversation_messages' is a view of Palaver's data" in refused.stderr
+    assert "hal_conversation_messages_before" in refused.stderr
+
+
+@pytest.mark.parametrize("table", ["hal_conversation_summaries_before", "hal_conversation_working_memory_before"])
+async def test_importing_hals_other_tables_names_the_page_that_copies_them(
+    empty_database: str, target: str, table: str
+) -> None:
+    await postgres_server.execute(empty_database, OLD_HAL)
+    refused = await run("--from", empty_database, "--db", target, "--table", table)
+    assert refused.exit_code == 1
+    assert "has no messages" in refused.stderr
+    assert "docs/how-to/tables.md" in refused.stderr
+
+
 async def _rows(connection: Any, table: str) -> list[dict[str, Any]]:
     return [dict(row) for row in await connection.fetch(f"TABLE {table}")]
 
