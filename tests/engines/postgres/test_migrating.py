@@ -218,6 +218,22 @@ async def test_pgvector_in_another_schema_is_refused_with_the_statement_that_mov
         assert await migrate.migrate(connection) == (0, migrate.known_version())
 
 
+async def test_a_wrong_database_or_login_names_what_to_check(postgres: Server) -> None:
+    name = postgres.at("no_such_database"), "no database of this name .*: check its name in the address"
+    login = postgres.at("postgres", "nobody", "a-secret"), "rejected this login .*: check the user, the password"
+    for url, wanted in (name, login):
+        with pytest.raises(EngineError, match=wanted) as problem:
+            async with transports.open_connection(url):
+                pass
+        assert "a-secret" not in str(problem.value)
+
+
+async def test_the_parts_of_a_message_of_postgres_are_separate_sentences(empty_database: str) -> None:
+    with pytest.raises(EngineError, match=r"is not available\. .*The extension must .* \(SQLSTATE 0A000\)$"):
+        async with transports.open_connection(empty_database, administrator=True) as connection:
+            await connection.execute("CREATE EXTENSION no_such_extension")
+
+
 def test_a_lost_prepared_statement_names_the_option_for_a_pooler() -> None:
     for sqlstate in ("26000", "42P05"):
         assert "?pgbouncer=true" in str(error_for(sqlstate, "prepared statement does not exist"))

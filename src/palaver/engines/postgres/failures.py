@@ -65,7 +65,7 @@ UNAVAILABLE = {
     "40001": "the transaction conflicted with another one",
     "40P01": "the transaction deadlocked with another one",
     "55P03": "a lock could not be obtained in time",
-    "53300": "the database has no free connection",
+    "53300": "the database has no free connection: raise max_connections or the login's limit, or lower pool_size",
     "53200": "the database is out of memory",
 }
 # Citus says so when the shard of a tenant was moved to another node while a function ran on the old one.
@@ -96,7 +96,11 @@ def error_for(sqlstate: str | None, message: str) -> PalaverError:
             EngineError(f"permission denied for this login ({state}): it must be a member of palaver_app"), sqlstate
         )
     if sqlstate in ("28P01", "28000"):
-        return _with_sqlstate(EngineError(f"the database rejected this login ({state})"), sqlstate)
+        why = "check the user, the password (in the address or PGPASSWORD) and pg_hba.conf"
+        return _with_sqlstate(EngineError(f"the database rejected this login ({state}): {why}"), sqlstate)
+    if sqlstate == "3D000":
+        why = "check its name in the address, or create it: docs/how-to/postgres.md"
+        return _with_sqlstate(EngineError(f"the server has no database of this name ({state}): {why}"), sqlstate)
     if sqlstate in ("26000", "42P05"):
         why = "the address is that of a pooler in transaction mode: add ?pgbouncer=true to it"
         return _with_sqlstate(EngineError(f"a prepared statement was lost ({state}): {why}"), sqlstate)
@@ -118,7 +122,8 @@ def error_for_administrator(problem: asyncpg.PostgresError) -> EngineError:
         said += [text for text in (getattr(problem, "detail", None), getattr(problem, "hint", None)) if text]
     known = error_for(problem.sqlstate, "[]") if problem.sqlstate not in OWN_ERRORS else EngineError("")
     kind = type(known) if isinstance(known, EngineUnavailable | DatabaseFull | DatabaseReadOnly) else EngineError
-    return _with_sqlstate(kind(f"Postgres says: {' '.join(said)} (SQLSTATE {problem.sqlstate})"), problem.sqlstate)
+    text = ". ".join(one.rstrip(".") for one in said)
+    return _with_sqlstate(kind(f"Postgres says: {text} (SQLSTATE {problem.sqlstate})"), problem.sqlstate)
 
 
 @contextmanager
