@@ -339,12 +339,20 @@ async def test_postgres_is_dumped_and_comes_back(
     try:
         target = postgres.at(name)
         environment = {**os.environ, "PGPASSWORD": urlsplit(target).password or ""}
-        command = [str(programs / "pg_restore"), f"--dbname={target}", "copy/palaver.dump"]
+        command = [str(programs / "pg_restore"), "--single-transaction", f"--dbname={target}", "copy/palaver.dump"]
         await asyncio.to_thread(subprocess.run, command, env=environment, check=True, capture_output=True)
         async with palaver.open(target, files=tmp_path / "copy/palaver.db-files", worker=False) as store:
             assert await (await store.find("support/42")).verify() == before
     finally:
         await postgres_server.drop_database(postgres, name)
+
+
+async def test_a_failed_login_of_a_dump_is_no_lack_of_rights(cli, programs: Path, postgres: Server) -> None:
+    url = postgres.at("postgres", "nobody", "hunter2")
+    told = await asyncio.to_thread(cli, "backup", "copy", "--db", url)
+    assert "Check the address, the user and the password" in told.stderr
+    assert "BYPASSRLS" not in told.stderr
+    assert "hunter2" not in told.output
 
 
 async def test_one_who_may_not_see_everything_cannot_dump(

@@ -142,6 +142,8 @@ def _address_for_dump(url: str) -> tuple[str, dict[str, str]]:
 def _advice(problem: str) -> str:
     if "version mismatch" in problem:
         return "Put a pg_dump that is as new as the server, or newer, first in PATH"
+    if "connection to server" in problem:
+        return "Check the address, the user and the password of --db"
     return "It needs the address of an administrator: a superuser, or a role with BYPASSRLS and pg_read_all_data"
 
 
