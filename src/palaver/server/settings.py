@@ -14,6 +14,7 @@ from typing import Any
 from palaver.audit.seals import clean_sealing_key
 from palaver.conversations.open_options import DEFAULT_URL, STREAM_LEASE, SWEEP_EVERY
 from palaver.core.budgets import clean_options
+from palaver.core.validation import did_you_mean
 from palaver.errors import InvalidInput
 from palaver.memory.model_calls import CALLS_PER_DAY, check_limit
 from palaver.memory.person_settings import PERSON_MODES, PersonMode, PersonOptions
@@ -259,7 +260,9 @@ def _read_file(path: Path) -> dict[str, Any]:
     found = {**data.pop("server", {}), **data}
     known = {one.name for one in fields(ServerSettings)}
     if unknown := found.keys() - known:
-        raise InvalidInput(f"config.{sorted(unknown)[0]}", f"is unknown; known settings: {', '.join(sorted(known))}")
+        name = sorted(unknown)[0]
+        hint = did_you_mean(name, known)
+        raise InvalidInput(f"config.{name}", f"is unknown{hint}; known settings: {', '.join(sorted(known))}")
     return found
 
 

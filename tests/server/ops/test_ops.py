@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -346,6 +347,13 @@ def test_settings_of_operations_are_checked(field: str, value: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         read_settings({f"PALAVER_{field.upper()}": value}, None)
     assert refused.value.field == field
+
+
+def test_a_misspelt_setting_of_the_file_gets_a_suggestion(tmp_path: Path) -> None:
+    file = tmp_path / "palaver.toml"
+    file.write_text("[server]\nretention_minute = 60\n")
+    with pytest.raises(InvalidInput, match="did you mean 'retention_minutes'"):
+        read_settings({}, str(file))
 
 
 def test_the_token_is_not_shown(settings: Callable[..., ServerSettings]) -> None:
