@@ -390,6 +390,23 @@ async def test_a_program_can_go_back_to_tables(postgres_database: str, postgres_
             await (await store.find("acme/shop/pm")).verify()
 
 
+async def test_the_page_finds_the_images_that_stop_the_copy(postgres_database: str) -> None:
+    connection = await asyncpg.connect(postgres_database)
+    await connection.execute(OLD_HAL)
+    await compat.apply(connection, ["hal"])
+    broken = [{"url": "x"}, {"dataUrl": "data:image/png;base64,iVBORw0KGgo"}]
+    await connection.execute(
+        "UPDATE hal_conversation_messages_before SET images = $1 WHERE agent = 'pm' AND content = 'say 7'",
+        json.dumps(broken),
+    )
+    with pytest.raises(asyncpg.PostgresError, match="hold a data URL that is not base64"):
+        await connection.execute(_block("_before m"))
+    await connection.execute("ROLLBACK")
+    found = await connection.fetch(_block("jsonb_path_query"))
+    assert [(row["agent"], row["sequence"]) for row in found] == [("pm", 9)]
+    await connection.close()
+
+
 async def test_importing_from_the_view_instead_of_the_old_table_is_an_error(
     postgres_database: str, postgres_url: str
 ) -> None:
