@@ -170,15 +170,25 @@ def clean_mapping(field: str, value: object, limit: int = MAX_METADATA) -> str |
     return clean_json(field, dict(value), limit) if value else None
 
 
+def day_in_utc(value: object) -> object:
+    """Return the beginning of a date such as "2026-11-15" in UTC, and any other value unchanged."""
+    if not isinstance(value, str) or len(value) != len("2026-11-15"):
+        return value
+    try:
+        return datetime.fromisoformat(value).replace(tzinfo=UTC)
+    except ValueError:
+        return value
+
+
 def clean_moment(field: str, value: object) -> int:
     """Check a time and return it in microseconds.
 
     A time without a zone is refused: it could be local time or UTC. A date alone is the beginning of that day in UTC.
     """
+    value = day_in_utc(value)
     if isinstance(value, str):
         try:
-            is_day = len(value) == len("2026-11-15")
-            value = datetime.fromisoformat(value).replace(tzinfo=UTC) if is_day else datetime.fromisoformat(value)
+            value = datetime.fromisoformat(value)
         except ValueError:
             raise InvalidInput(field, "is not an ISO 8601 time") from None
     if not isinstance(value, datetime):

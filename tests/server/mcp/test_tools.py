@@ -118,6 +118,7 @@ async def test_recall_looks_only_between_the_given_times(client: Calls) -> None:
     told = await call(client, "append", conversation="a", role="user", text="peanuts")
     assert (await call(client, "recall", query="peanuts", until=told["when"]))["pieces"] == []
     assert (await call(client, "recall", query="peanuts", since=told["when"]))["pieces"]
+    assert (await call(client, "recall", query="peanuts", since="2020-01-01"))["pieces"]
 
 
 async def test_nothing_found_is_said_and_is_no_error(client: Calls) -> None:

@@ -269,7 +269,9 @@ def test_tokens_are_counted_by_day_owner_and_model(client: httpx.Client, talk: s
         ok(client.post(f"{talk}/turns", json=body))
     expected = {"day": "2026-01-02", "user": "", "model": "m", "calls": 2, "prompt": 11, "completion": 5}
     assert ok(client.get("/api/usage"))["items"] == [expected]
-    assert ok(client.get("/api/usage", params={"since": "2026-01-03T00:00:00Z"}))["items"] == []
+    for later in ("2026-01-03T00:00:00Z", "2026-01-03"):  # a date alone is the beginning of that day in UTC
+        assert ok(client.get("/api/usage", params={"since": later}))["items"] == []
+        assert ok(client.post(f"{talk}/recall", json={"query": "x", "since": later}))["items"] == []
     assert ok(client.get("/api/stats"))["turns"] == 2
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from palaver import model
 from palaver.core.quotes import is_through_mcp
+from palaver.core.validation import day_in_utc
 from palaver.memory.settings import CompactionSettings
 from palaver.model import MEMORY_LISTS, ConversationInfo, Summary, Turn
 
@@ -19,6 +20,7 @@ Name = Annotated[str, Field(min_length=1, max_length=512)]
 Budget = Annotated[int, Field(ge=MIN_BUDGET, le=MAX_BUDGET, description="The maximum number of tokens of the result.")]
 Existing = Annotated[Name, Field(description="The id or the key of the conversation.")]
 ExistingOrNew = Annotated[Name, Field(description="The id or the key of the conversation. An unknown key creates one.")]
+Moment = Annotated[datetime, BeforeValidator(day_in_utc)]
 # Without standing instructions: only users may give them, not tools.
 NoteList = Literal[
     "goals", "requirements", "constraints", "decisions", "assumptions", "open_questions", "glossary", "stakeholders"
@@ -49,8 +51,8 @@ class Recall(Arguments):
     )
     limit: int = Field(8, ge=1, le=50, description="The maximum number of pieces; the best come first.")
     token_budget: Budget = 2_000
-    since: datetime | None = Field(None, description="Only what was said at this time or later (ISO 8601).")
-    until: datetime | None = Field(None, description="Only what was said before this time (ISO 8601).")
+    since: Moment | None = Field(None, description="Only what was said at this time or later (ISO 8601).")
+    until: Moment | None = Field(None, description="Only what was said before this time (ISO 8601).")
     where: dict[str, Any] | None = Filter
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
-from palaver.core.validation import MAX_NAME
+from palaver.core.validation import MAX_NAME, day_in_utc
 from palaver.model import EmptyReason
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
@@ -34,14 +34,14 @@ Positive = Annotated[int, Field(ge=1, le=BIG), NUMBER]
 Flag = Annotated[bool, Strict()]
 
 
-def _refuse_numbers(value: object) -> object:
-    """Refuse seconds since 1970, which pydantic would take for a time; the document says `date-time`."""
+def _read_moment(value: object) -> object:
+    """Read a date alone as the library does, and refuse seconds since 1970, which pydantic would take for a time."""
     if isinstance(value, int | float) or (isinstance(value, str) and re.fullmatch(r"\s*[-+]?[\d.]+\s*", value)):
         raise ValueError("must be a time such as 2026-11-15T09:30:00Z")
-    return value
+    return day_in_utc(value)
 
 
-Moment = Annotated[datetime, BeforeValidator(_refuse_numbers)]
+Moment = Annotated[datetime, BeforeValidator(_read_moment)]
 
 
 Where = Annotated[
