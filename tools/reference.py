@@ -491,7 +491,7 @@ def rest_page() -> str:
             "- [Permissions](permissions.md) lists the right that each operation needs.\n"
             "- [Errors](errors.md) lists the problem documents that the operations under `/api` return.",
             "Times are ISO 8601 with a zone (`2026-11-15T09:30:00Z`). The ETag of a conversation is in the response to "
-            "`GET`, and changes with each change of the conversation.",
+            "`GET`, and changes with each change to the conversation.",
             *(f"## {tag}\n\n" + "\n\n".join(entries) for tag, entries in tags.items()),
         ],
     )

@@ -52,7 +52,7 @@
         ├── DatabaseReadOnly
         ├── DatabaseFull
         ├── FilesNotConfigured         a server database has no default location for files: set one
-        └── NotADatabase               the file is not a SQLite database
+        └── NotADatabase               the file is not an SQLite database
 
 Errors have data as attributes, never the content of a turn, a key or a token.
 """
@@ -650,7 +650,7 @@ class FilesNotConfigured(EngineError):
 
 
 class NotADatabase(EngineError):
-    """The file is not a SQLite database. It was not changed.
+    """The file is not an SQLite database. It was not changed.
 
     Way out: Open another file.
     """

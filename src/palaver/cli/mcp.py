@@ -43,7 +43,7 @@ async def mcp(call: Call, allow_forget: AllowForget = False, allow_system: Allow
     scope = Scope.of(call.tenant, call.user)
     scope = scope.with_rights(SYSTEM) if allow_system else scope
     async with creating(call, worker=True, scope=scope) as store:
-        # Over Supabase no connection may read for everybody, so changes of a conversation are not announced.
+        # Over Supabase no connection may read for everybody, so changes to a conversation are not announced.
         hub = None if call.url.startswith("supabase+") else ChannelHub(store)
         allowed = {"with_forget": allow_forget, "with_system": allow_system}
         host = Host(lambda _: RequestContext(store), hub, asyncio.Event(), **allowed)

@@ -51,7 +51,7 @@ def open_engine(url: str, clock: Clock, home: Scope, options: DatabaseOptions) -
         driver = " (leave out the driver after '+')" if "+" in scheme else ""
         fault = f"no engine for '{scheme}'" if scheme else "has no scheme"  # the rest may contain a password
         raise InvalidInput("url", f"{fault}: use {known}{driver}")
-    _check_options(given, (), "is for a server; a SQLite file has one address")
+    _check_options(given, (), "is for a server; an SQLite file has one address")
     try:
         from palaver.engines.sqlite import open_sqlite
     except ModuleNotFoundError as problem:

@@ -337,7 +337,7 @@ def _estimate(call: PlannedCall, output_tokens: int) -> Amounts:
 
 
 def _settled(call: PlannedCall, response: ModelResponse) -> Amounts:
-    """Return what a call really was. Without a report of the provider it is estimated from the text."""
+    """Return what a call actually used. If the provider does not report it, it is estimated from the text."""
     usage = response.usage
     if usage.prompt is None and usage.completion is None:
         if response.first is None and response.id is None:
