@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from base64 import b64encode
 from typing import Any
@@ -543,3 +544,25 @@ async def test_a_misspelt_option_names_the_nearest_one(opened: Opener) -> None:
     async with opened() as store:
         with pytest.raises(InvalidInput, match=r"unknown option 'token_buget' \(did you mean 'token_budget'\?\)"):
             await store.generate("x", "Hello", token_buget=100)
+
+
+async def test_an_answer_whose_loop_was_left_is_stored_before_the_store_is_closed(
+    opened: Opener, provider: LoopbackProvider
+) -> None:
+    """Python closes the generator of such a loop later, in another task. It used to find the store closed: the turn
+    stayed pending, and the event loop logged StoreClosed."""
+    problems: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+    gate = threading.Event()
+    provider.script(Say(["Once", " upon", " a time"], hold_after=(2, gate)))
+    async with opened(model="chat") as store:
+        async for event in store.generate_stream("left", "Tell me."):
+            if event == TextDelta(" upon"):
+                break
+    gate.set()
+    async with opened() as store:
+        (_, answer) = await (await store.find("left")).history(include_superseded=True)
+    assert (answer.text, answer.status, answer.finish_reason) == ("Once upon", "complete", "stopped")
+    gc.collect()
+    await asyncio.sleep(0)
+    assert problems == []

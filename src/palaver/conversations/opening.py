@@ -70,6 +70,7 @@ async def assemble_store(options: StoreOptions, lifetime: Lifetime) -> AsyncIter
         store = Store(_make_components(connected, options, lifetime), connected.scope)
         for name, work in await _background_tasks(store, options.background):
             stack.push_async_callback(_stop, asyncio.create_task(work, name=name))
+        stack.push_async_callback(connected.generation.finish_all)
         yield store
 
 

@@ -45,12 +45,13 @@ class Generation:
         self._plan = plan_answer(thread, services, options)
         self._events: asyncio.Queue[GenerateEvent | None] = asyncio.Queue()
         reasoning = {id: tuple(blocks) for id, blocks in options.reasoning.items()}
+        self._work: asyncio.Task[None] | None = None
         self._progress = Progress(emit=self._events.put_nowait, reasoning=reasoning)
 
     async def events(self) -> AsyncGenerator[GenerateEvent]:
         """Run the answer and yield its events. Leaving the loop early stops it; cancelling the task cancels it."""
         shared, place = self._plan.shared, (self._plan.services.scope.tenant, self._plan.thread.id)
-        work = asyncio.create_task(self._run(), name="palaver-generate")
+        work = self._work = asyncio.create_task(self._run(), name="palaver-generate")
         shared.add_running(place, self)
         try:
             while (event := await self._events.get()) is not None:
@@ -70,6 +71,12 @@ class Generation:
     def stop(self) -> None:
         """Close the model's stream and cancel running tools. The text so far is kept."""
         self._progress.stop.press()
+
+    async def finish(self) -> None:
+        """Stop, and wait until the text so far is stored."""
+        self.stop()
+        if self._work is not None:
+            await asyncio.wait([self._work])
 
     async def _run(self) -> None:
         plan = self._plan

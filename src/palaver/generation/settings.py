@@ -26,6 +26,7 @@ from palaver.models.token_ratio import TokenRatios
 from palaver.ports.engine import Engine
 from palaver.telemetry import Telemetry, open_telemetry
 
+FINISH_SECONDS = 10.0  # the longest time that closing a store waits for the answers that it stops
 T = TypeVar("T", "Agent", "GenerateSettings", "Workspace")
 
 
@@ -142,6 +143,8 @@ class RunningAnswer(Protocol):
 
     def stop(self) -> None: ...
 
+    async def finish(self) -> None: ...
+
 
 @dataclass(slots=True)
 class GenerationContext:
@@ -188,6 +191,15 @@ class GenerationContext:
         """Stop the answers of this process in a conversation, keeping their text."""
         for answer in tuple(self.running.get((tenant, conversation), ())):
             answer.stop()
+
+    async def finish_all(self) -> None:
+        """Stop all answers of this process and wait until they are stored, before the database is closed.
+
+        The loop of a caller may have ended with `break`: Python then closes its generator later, in another task.
+        """
+        found = [answer.finish() for here in self.running.values() for answer in here]
+        if found:
+            await asyncio.wait([asyncio.create_task(one) for one in found], timeout=FINISH_SECONDS)
 
     def add_running(self, place: tuple[str, str], answer: RunningAnswer) -> None:
         self.running.setdefault(place, set()).add(answer)
