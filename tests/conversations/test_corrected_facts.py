@@ -75,7 +75,7 @@ async def test_wrong_corrections_are_refused_by_name(store: Store) -> None:
         await talk.correct_fact(home, "  ")
     with pytest.raises(palaver.InvalidInput, match="text: has 301 characters, and at most 300"):
         await talk.correct_fact(home, "x" * 301)
-    with pytest.raises(palaver.InvalidInput, match="text: is what this fact"):
+    with pytest.raises(palaver.InvalidInput, match="text: is already the value of this fact"):
         await talk.correct_fact(home, "Berlin")
     with pytest.raises(palaver.NotFound, match="no such fact"):
         await talk.correct_fact("0" * 26, "Rome")
