@@ -153,6 +153,16 @@ def test_the_wrong_kind_of_file_is_told_what_it_needs(ok, cli, filled):
     assert (exported.exit_code, "without --into" in exported.stderr) == (1, True)
 
 
+def test_a_field_of_another_system_is_named_with_ours(cli):
+    row = {"role": "user", "content": "Hello", "created_at": "2025-01-01T00:00:00Z"}
+    refused = cli("import", "-", "--into", "notes", input=jsonl([row]))
+    assert refused.exit_code == 1
+    assert (
+        "message 1: 'created_at' is not a field of a turn (did you mean 'created'?; see docs/come-from"
+        in refused.stderr
+    )
+
+
 def test_a_file_that_cannot_be_read_makes_no_database(cli):
     assert cli("import", "nowhere.jsonl").exit_code == 1
     assert not Path("chat.db").exists()

@@ -484,10 +484,14 @@ async def _append(call: Call, store: Store, into: str, lines: Iterable[str]) -> 
 def _check(store: Store, number: int, message: dict[str, Any]) -> None:
     """Refuse a message before anything is stored, and name it: a file is imported whole or not at all."""
     from palaver.core.turn_options import TURN_FIELDS
+    from palaver.core.validation import did_you_mean
 
-    unknown = message.keys() - {"role", "content", *TURN_FIELDS}
+    known = ("role", "content", *TURN_FIELDS)
+    unknown = sorted(message.keys() - set(known))
     if unknown:
-        raise InvalidInput(f"message {number}", f"{sorted(unknown)[0]!r} is not a field of a turn")
+        hint = did_you_mean(unknown[0], known)
+        names = ", ".join(known)
+        raise InvalidInput(f"message {number}", f"{unknown[0]!r} is not a field of a turn{hint}; known names: {names}")
     fields = {name: value for name, value in message.items() if name not in ("role", "content", "actor")}
     actor = "-" if message.get("actor") is None else message["actor"]
     try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -141,6 +142,7 @@ def _body_fields(request: Request) -> list[str]:
     route = request.scope.get("route")
     models = [one.field_info.annotation for one in route.dependant.body_params] if isinstance(route, APIRoute) else []
     model = models[0] if len(models) == 1 else None
+    model = next((one for one in get_args(model) if one is not NoneType), model)  # a body that may be left out
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return []
     return [one.alias or name for name, one in model.model_fields.items()]

@@ -521,6 +521,12 @@ def test_an_unknown_field_is_named_and_its_value_is_not(client: httpx.Client, ta
     assert "secret" not in str(problem)
 
 
+def test_an_unknown_field_of_a_body_that_may_be_left_out_has_the_same_hint(client: httpx.Client, talk: str) -> None:
+    problem = client.post(f"{talk}/summarize", json={"through_sequence": 3}).json()
+    assert "did you mean 'through'?; see docs/come-from" in problem["detail"]
+    assert problem["detail"].endswith("known fields: through")
+
+
 @pytest.mark.parametrize(
     ("query", "hint"),
     [
