@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 
 import pytest
@@ -21,3 +22,12 @@ def test_the_api_of_opentelemetry_alone_is_not_the_extra(monkeypatch: pytest.Mon
     found = doctor._extra(*doctor.EXTRAS["otel"])
     assert not found["installed"]
     assert found["missing"] == ["opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"]
+
+
+def test_a_key_in_the_address_of_the_files_is_not_shown(
+    ok: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALAVER_FILES", "s3://AKIA:hunter2@files")
+    shown = ok("doctor", "--db", "memory:")
+    assert "s3://AKIA:…@files" in shown
+    assert "hunter2" not in shown

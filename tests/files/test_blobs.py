@@ -208,3 +208,18 @@ async def test_a_sweep_removes_what_nobody_names_and_nothing_of_anybody_elses(pl
         clock.advance(3 * 86_400)
         assert (await store.sweep()).files == 1
         assert await names(components_of(store).blobs) == sorted([file.path, f"ada/{'0' * 26}/x"])
+
+
+@pytest.mark.parametrize("place", ["s3://AKIA:hunter2@files", "s3://files?secret_access_key=hunter2"])
+def test_keys_in_the_address_of_a_bucket_are_refused_without_being_shown(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidInput, match="AWS_SECRET_ACCESS_KEY in the environment") as refused:
+        open_blobs(place)
+    assert "hunter2" not in str(refused.value)
+
+
+async def test_a_folder_that_cannot_be_written_names_the_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(EngineUnavailable, match=r"check files= \(PALAVER_FILES\)"):
+        await open_blobs(tmp_path / "file").put("a/b/c", b"x")

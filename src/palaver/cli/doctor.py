@@ -197,7 +197,7 @@ def _files(url: str) -> dict[str, str | None]:
     if place is None and url.startswith("supabase"):
         place = "the project's bucket chat-attachments"
     problem = None if place is not None else f"not set, so attachments cannot be stored or read: {FilesNotConfigured()}"
-    return {"location": None if place is None else str(place), "problem": problem}
+    return {"location": None if place is None else hide_password(str(place)), "problem": problem}
 
 
 async def _describe_server(url: str, found: dict[str, Any]) -> None:

@@ -96,4 +96,5 @@ def translate_errors(path: str, *, written: bool = False) -> Iterator[None]:
     except (ValueError, TypeError):  # which of them depends on the call
         raise InvalidInput("path", "is outside the bucket") from None
     except (BaseError, OSError) as problem:
-        raise EngineUnavailable(f"the files cannot be reached ({type(problem).__name__})") from None
+        why = "check files= (PALAVER_FILES), and the bucket's keys in the environment"
+        raise EngineUnavailable(f"the files cannot be reached ({type(problem).__name__}): {why}") from None

@@ -150,4 +150,5 @@ def translate_errors(path: str, *, written: bool = False) -> Iterator[None]:
             raise AttachmentNotFound(path) from None
         if problem.errno == ENOSPC:
             raise DatabaseFull("no space left for files; nothing was written: free some space") from None
-        raise EngineUnavailable(f"the files cannot be reached ({type(problem).__name__})") from None
+        why = "check files= (PALAVER_FILES), and the rights of the folder"
+        raise EngineUnavailable(f"the files cannot be reached ({type(problem).__name__}): {why}") from None

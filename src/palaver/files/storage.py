@@ -18,6 +18,7 @@ from palaver.ports.blobs import Blobs
 MAX_FOLDER = 200  # characters; file systems allow 255 bytes
 STAGED = "uploads"  # the folder, inside a conversation's, of unfinished uploads
 BUCKET_OPTIONS = ("endpoint", "region", "virtual_hosted_style_request")
+KEYS = "keys are read from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment"
 _EXTENSION = re.compile(r"\.[a-z0-9]{1,10}$")
 
 
@@ -42,9 +43,12 @@ def open_blobs(place: Path | str) -> Blobs:
     parts = urlsplit(place)
     if parts.scheme != "s3" or not parts.netloc:
         raise InvalidInput("files", "must be a folder, or s3://bucket/prefix")
+    if "@" in parts.netloc:
+        raise InvalidInput("files", f"must be a bucket without keys; {KEYS}")
     options = dict(parse_qsl(parts.query))
     if unknown := options.keys() - set(BUCKET_OPTIONS):
-        raise InvalidInput("files", f"{sorted(unknown)[0]} is unknown; the options are {', '.join(BUCKET_OPTIONS)}")
+        known = ", ".join(BUCKET_OPTIONS)
+        raise InvalidInput("files", f"{sorted(unknown)[0]} is unknown; the options are {known}; {KEYS}")
     return BucketBlobs(parts.netloc, parts.path.strip("/"), options)
 
 
