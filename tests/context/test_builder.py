@@ -465,3 +465,14 @@ async def test_files_are_named_shown_and_quoted_and_no_budget_is_exceeded() -> N
             seen |= {"image"} if images else set()
             seen |= {word for word in ("[attached: a long name", "[from a long name") if word in context.text}
         assert seen == {"image", "[attached: a long name", "[from a long name"}
+
+
+async def test_the_explanation_as_text_shows_the_first_and_the_last_position(store: Store) -> None:
+    """As `palaver explain` does. A span used to end one position after its last turn."""
+    talk = await store.conversation()
+    for text in ("One.", "Two.", "Three."):
+        await talk.append("user", text)
+    lines = str((await talk.build_context(1_000)).explain()).splitlines()
+    rows = {line.split()[0]: line.split() for line in lines if line.startswith(("recent ", "current "))}
+    assert rows["recent"][2:4] == ["2", "0–1"]
+    assert rows["current"][2:4] == ["1", "2"]

@@ -221,7 +221,10 @@ def _lists_to_tuples(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _span(start: int | None, end: int | None) -> str:
-    return "" if start is None or end is None else f"{start}–{end}"
+    """Return the first and the last of the positions from `start` up to, not including, `end`."""
+    if start is None or end is None:
+        return ""
+    return f"{start}–{end - 1}" if end > start + 1 else str(start)
 
 
 def _score_line(score: RecallScore) -> str:
