@@ -128,7 +128,7 @@ def test_what_is_too_large_or_empty_is_refused_before_it_is_sent(offline: App, t
         sparse.truncate(50_000_001)
     tab = offline.tab()
     choose(tab, str(large))
-    expect(tab.page.locator(".toast.is-problem")).to_contain_text("at most 50.0 MB")
+    expect(tab.page.locator(".toast.is-problem")).to_contain_text("is too large: 50.0 MB. The limit is 50.0 MB.")
     choose(tab, file("nothing.txt", b""))
     expect(tab.page.locator(".toast.is-problem").nth(1)).to_contain_text("is empty")
     expect(tab.page.get_by_label("Files to send")).to_have_count(0)

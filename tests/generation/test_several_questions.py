@@ -153,7 +153,9 @@ async def test_a_chain_goes_on_only_where_the_provider_has_heard_everything(
 ) -> None:
     async with opened(model="responses", generate={"continuity": "auto", "retry_pause": 0.001}) as store:
         talk = await store.conversation("k")
-        await asyncio.gather(*(talk.generate(f"question-{n}") for n in range(4)))
+        # All are stored first: on a slow machine, one could otherwise be stored after the answers to the others.
+        questions = [await talk.append("user", f"question-{n}") for n in range(4)]
+        await asyncio.gather(*(talk.generate(question=question) for question in questions))
         await talk.generate("question-9")
         last = provider.bodies[-1]
         assert "previous_response_id" not in last

@@ -94,7 +94,7 @@ const nameOf = (file: File) => (file.name || `pasted.${file.type.split("/")[1] ?
 
 function refusalOf(file: File): string {
   const limit = limitOf("file_bytes", 50_000_000);
-  if (file.size > limit) return `“${nameOf(file)}” is ${sizeOf(file.size)}. The limit is ${sizeOf(limit)}.`;
+  if (file.size > limit) return `“${nameOf(file)}” is too large: ${sizeOf(file.size)}. The limit is ${sizeOf(limit)}.`;
   if (file.size === 0) return `“${nameOf(file)}” is empty.`;
   return "";
 }
