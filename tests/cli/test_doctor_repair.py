@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
+import palaver
 from tests.cli.conftest import raw
+from tests.support import postgres_server
 
 
 def damaged(sql: str) -> None:
@@ -29,6 +32,21 @@ def test_doctor_finds_and_mends_a_damaged_index(cli, ok, sql):
     assert (mended["problem"], mended["damage"]) == (None, [])
     assert mended["repaired"]
     assert "zebra" in ok("search", "zebra")
+
+
+async def test_doctor_names_the_conversations_of_damaged_rows(cli, postgres_database: str, postgres_url: str) -> None:
+    async with palaver.open(postgres_url, worker=False) as store:
+        talks = [await store.conversation(key) for key in ("first", "second")]
+        for talk in talks:
+            await talk.append("user", "The zebra is here.")
+        await store.settle()
+    await postgres_server.execute(postgres_database, "DELETE FROM palaver.passages")
+    ran = await asyncio.to_thread(cli, "doctor", "--json", "--db", postgres_url)
+    found = json.loads(ran.stdout)["database"]
+    assert sorted(found["damage"]) == sorted(f"passages: 1 row lost, in conversation {talk.id}" for talk in talks)
+    assert "(passages: 2 rows lost)" in found["problem"]
+    shown = (await asyncio.to_thread(cli, "doctor", "--db", postgres_url)).stdout
+    assert all(talk.id in shown for talk in talks)
 
 
 def test_reindex_makes_the_text_index_again_and_says_so(ok):

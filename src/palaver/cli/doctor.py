@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -162,15 +163,20 @@ async def _derived(call: Call, database: dict[str, Any], repair: bool) -> dict[s
             outbox = (await store.stats()).storage["outbox"]
     except PalaverError as problem:
         return {**database, "problem": database["problem"] or str(problem)}
-    advice = f"derived data is damaged ({describe(merge(found))}): run `palaver doctor --repair`" if found else None
+    totals = describe(merge([replace(one, tenant="", conversation=None, ids=()) for one in found]))
+    advice = f"derived data is damaged ({totals}): run `palaver doctor --repair`" if found else None
     return {
         **database,
         "problem": advice,
-        "damage": [str(one) for one in found],
-        "repaired": [str(one) for one in repaired],
+        "damage": [_damage_line(one) for one in found],
+        "repaired": [_damage_line(one) for one in repaired],
         "waiting": [_waiting_line(job) for job in outbox if job["error"]],
         "kept_aside": [f"{one.table}: {one.count} of conversation {one.conversation}" for one in kept],
     }
+
+
+def _damage_line(one: Damage) -> str:
+    return str(one) if one.conversation is None else f"{one}, in conversation {one.conversation}"
 
 
 def _waiting_line(job: Mapping[str, Any]) -> str:
@@ -262,6 +268,7 @@ def _show(report: Mapping[str, Any]) -> None:
     if "roles" in database:
         rows.append(("roles", _describe_roles(database["roles"])))
     rows.append(("problem", database["problem"] or "none"))
+    rows += [("damage", one) for one in database.get("damage", ())]
     rows += [("repaired", one) for one in database.get("repaired", ())]
     rows += [("jobs", one) for one in database.get("waiting", ())]
     rows += [("kept aside", one) for one in database.get("kept_aside", ())]
