@@ -19,7 +19,7 @@
     │   ├── UpdateConflict             the conversation has changed since it was read
     │   ├── SettingsConflict           the conversation already exists, with different settings
     │   ├── IdempotencyConflict        the key was used before, with different content
-    │   ├── TurnSuperseded             the turn to replace is no longer in the active view
+    │   ├── TurnSuperseded             the turn to replace is no longer in the active branch
     │   ├── StreamSealed               the stream was committed, aborted or taken over
     │   ├── StreamMoved                text arrived during the commit; commit again
     │   ├── ConversationBusy           it is answering another question, or it is being reset
@@ -280,14 +280,14 @@ class IdempotencyConflict(Conflict):
 
 
 class TurnSuperseded(Conflict):
-    """The turn to replace is no longer in the active view. `by` is the turn that took its place, if there is one.
+    """The turn to replace is no longer in the active branch. `by` is the turn that took its place, if there is one.
 
     Way out: Replace the turn `by` instead.
     """
 
     def __init__(self, turn: str, *, by: str | None) -> None:
         self.turn, self.by = turn, by
-        super().__init__(f"turn {turn!r} is no longer in the active view" + (f"; {by!r} replaced it" if by else ""))
+        super().__init__(f"turn {turn!r} is no longer in the active branch" + (f"; {by!r} replaced it" if by else ""))
 
 
 class StreamSealed(Conflict):

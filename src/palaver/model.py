@@ -206,10 +206,10 @@ class Turn(msgspec.Struct, frozen=True):
     """One stored entry of a conversation.
 
     - `seq`: its number in the order of storing, without gaps. It never changes.
-    - `position`: its place in the active view or in its branch.
+    - `position`: its place in the active branch or in its branch.
     - `status`: `pending` while it is streamed, then `complete`, or `aborted`; `forgotten` after its deletion.
     - `token_count`: the tokens of its content, as Palaver counts them. `tokens` are those that the provider reported.
-    - `active`: whether it is in the active view. `superseded_by` is the turn that took its place there.
+    - `active`: whether it is in the active branch. `superseded_by` is the turn that took its place there.
     - `slot`, `parent`: turns that replace each other share a slot. `parent` is the slot of the turn before.
 
     The other fields are described at `TurnOptions`.
@@ -261,7 +261,7 @@ class ConversationInfo:
     """The fields of a conversation at the time when it was read.
 
     - `preview`: the beginning of its first turn, for lists.
-    - `turn_count`, `token_count`: the turns and tokens of the active view.
+    - `turn_count`, `token_count`: the turns and tokens of the active branch.
     - `summarized_through`: summaries cover the turns at positions below this number; 0: there are none.
     - `next_seq`: the sequence number that the next turn gets.
     - `last_event`: the number of the latest event. Pass it to `Conversation.subscribe` to get all later ones.
@@ -320,7 +320,7 @@ class Branch:
 
     @property
     def active(self) -> Turn | None:
-        """The version that is in the active view, if any."""
+        """The version that is in the active branch, if any."""
         return next((turn for turn in self.turns if turn.active), None)
 
 
@@ -504,7 +504,7 @@ class LogSeal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A summary of a span of the active view: the positions from `from_seq` up to, not including, `through_seq`.
+    """A summary of a span of the active branch: the positions from `from_seq` up to, not including, `through_seq`.
 
     - `level`: 0 for a summary of turns, 1 for a summary of summaries of level 0, and so on.
     - `model`: the name of the model or of the rules that wrote it.

@@ -274,9 +274,9 @@ class Conversation:
         - `content`: text, or a list of parts. Stored files that a part refers to are attached to the turn.
         - `expected_seq`: the sequence number that the turn must get. If another turn was stored first,
           `AppendConflict` is raised.
-        - `replaces`: the turn that this one replaces in the active view. A user message gets copies of the files of the
-          message that it replaces, unless `attachments` is given.
-        - `discard_after`: with `replaces`, also remove the turns after the replaced turn from the active view.
+        - `replaces`: the turn that this one replaces in the active branch. A user message gets copies of the files of
+          the message that it replaces, unless `attachments` is given.
+        - `discard_after`: with `replaces`, also remove the turns after the replaced turn from the active branch.
         - `actor`: the name of the speaker; by default the user, the agent, or the role.
         - `created`: the time of the turn; by default now.
         - `metadata`: data of your application, as a JSON object. It is stored with the turn and never shown to a model.
@@ -332,7 +332,7 @@ class Conversation:
         - `final`: the fields that become known only at the end; see `SealOptions`."""
 
     def append_abort(self, turn: Turn | str) -> Turn:
-        """Seal a pending turn as aborted. It leaves the active view, and its text is kept."""
+        """Seal a pending turn as aborted. It leaves the active branch, and its text is kept."""
 
     def append_renew(self, turn: Turn | str) -> None:
         """Renew the lease of a pending turn without a new piece of text."""
@@ -371,7 +371,7 @@ class Conversation:
         """Return one turn in its current state, even if it is superseded, pending or aborted."""
 
     def search(self, text: str, limit: int = 10, *, where: Where | None = None) -> Results[TurnMatch]:
-        """Return the turns of the active view that contain words of `text`; those with the most of them come first.
+        """Return the turns of the active branch that contain words of `text`; those with the most of them come first.
 
         - `limit`: the most turns to return.
         - `where`: conditions on metadata, actor, role and time; see `Where`."""
@@ -380,7 +380,7 @@ class Conversation:
         """Return the place of this turn with its versions; without a turn, all places that have an inactive version."""
 
     def switch(self, turn: Turn | str) -> None:
-        """Change the active view to the branch with `turn` and the turns that followed it when it was last active."""
+        """Change the active branch to the branch with `turn` and the turns that followed it when it was last active."""
 
     def update(
         self, *, expected_updated: Moment | None = None, **fields: Unpack[ConversationOptions]

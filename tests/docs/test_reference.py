@@ -64,17 +64,17 @@ LIMITS = {
     "files of a message": (validation, "MAX_ATTACHMENTS"),
     "files of a tool turn": (validation, "MAX_TOOL_FILES"),
     "a file": (validation, "MAX_FILE"),
-    "nested lists and objects": (validation, "MAX_DEPTH"),
+    "depth of nested lists and objects": (validation, "MAX_DEPTH"),
     "a time to live": (validation, "MAX_TTL"),
     "turns, events or conversations in one call": (arguments, "MAX_READ"),
-    "the time of an upload": (attachments, "MAX_UPLOAD_SECONDS"),
+    "how long an upload URL is valid": (attachments, "MAX_UPLOAD_SECONDS"),
     "tokens of turns that one `extract_facts` reads": (memory, "MAX_EXTRACT"),
     "a query of recall, which is cut": (service, "MAX_QUERY"),
     "text of a file that is kept": (texts, "MAX_CHARACTERS"),
     "unpacked size of an archive": (archives, "MAX_UNPACKED"),
-    "the same, as a multiple of its size": (archives, "MAX_RATIO"),
+    "unpacked size of an archive, as a multiple of its own size": (archives, "MAX_RATIO"),
     "files in an archive": (archives, "MAX_ENTRIES"),
-    "nested archives": (archives, "MAX_DEPTH"),
+    "depth of archives inside archives": (archives, "MAX_DEPTH"),
 }
 
 

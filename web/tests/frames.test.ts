@@ -16,7 +16,7 @@ const texts = (thread: Thread) => thread.turns.map((one) => one.content);
 
 describe("a recorded feed", () => {
   // The recorded log is that of an edited question: the first version is no longer active.
-  it("ends with the active view, however it is cut", () => {
+  it("ends with the active branch, however it is cut", () => {
     const whole = afterFrames(NO_THREAD, recorded);
     expect(texts(whole.thread)).toEqual(["What else?", "Rice 🍚, again."]);
     expect(whole.needs).toContain("branches");

@@ -84,7 +84,7 @@ export class TurnWriter implements AsyncDisposable {
     }
   }
 
-  /** Seal the turn as aborted. It leaves the active view, and its text is kept. */
+  /** Seal the turn as aborted. It leaves the active branch, and its text is kept. */
   async abort(): Promise<Turn> {
     await this.finish().catch(() => undefined);
     return this.transport.call("post", "/api/conversations/{conversation}/streams/{turn}/abort", { path: this.path, repeatable: true });

@@ -11,7 +11,7 @@ MAX_BATCH = 1_000  # turns in one transaction
 
 
 async def whole_thread(talk: Conversation) -> list[Turn]:
-    """Return every turn of the active view, oldest first."""
+    """Return every turn of the active branch, oldest first."""
     pages = [await talk.history(PAGE)]
     while len(pages[-1]) == PAGE:
         pages.append(await talk.history(PAGE, before=pages[-1][0]))

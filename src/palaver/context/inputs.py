@@ -120,7 +120,7 @@ class Material:
     owner: str
     participants: tuple[str, ...] = ()
     conversation: str = ""
-    tail: tuple[Turn, ...] = ()  # the last complete turns of the active view, oldest first
+    tail: tuple[Turn, ...] = ()  # the last complete turns of the active branch, oldest first
     current: Turn | None = None  # the message to answer, even if the tail does not reach back to it
     message: Turn | None = None  # a current message that is not stored
     files: tuple[ReadFile, ...] = ()  # of the current message

@@ -29,7 +29,7 @@ class Unit(msgspec.Struct, frozen=True):
 
 
 def units(turns: Sequence[Turn]) -> list[Unit]:
-    """Group turns of the active view, oldest first, so that every turn is in exactly one unit."""
+    """Group turns of the active branch, oldest first, so that every turn is in exactly one unit."""
     found: list[Unit] = []
     index = 0
     while index < len(turns):

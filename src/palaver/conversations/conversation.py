@@ -107,9 +107,9 @@ class Conversation:
         - `content`: text, or a list of parts. Stored files that a part refers to are attached to the turn.
         - `expected_seq`: the sequence number that the turn must get. If another turn was stored first,
           `AppendConflict` is raised.
-        - `replaces`: the turn that this one replaces in the active view. A user message gets copies of the files of the
-          message that it replaces, unless `attachments` is given.
-        - `discard_after`: with `replaces`, also remove the turns after the replaced turn from the active view.
+        - `replaces`: the turn that this one replaces in the active branch. A user message gets copies of the files of
+          the message that it replaces, unless `attachments` is given.
+        - `discard_after`: with `replaces`, also remove the turns after the replaced turn from the active branch.
         """
         return await self._services.appender.append(
             role, content, expected_seq=expected_seq, replaces=replaces, discard_after=discard_after, **fields
@@ -181,7 +181,7 @@ class Conversation:
         return await self._services.streams.append_commit(turn, final)
 
     async def append_abort(self, turn: Turn | str) -> Turn:
-        """Seal a pending turn as aborted. It leaves the active view, and its text is kept."""
+        """Seal a pending turn as aborted. It leaves the active branch, and its text is kept."""
         return await self._services.streams.append_abort(turn)
 
     async def append_renew(self, turn: Turn | str) -> None:
@@ -236,13 +236,13 @@ class Conversation:
         where: Where | None = None,
         include_summaries: bool = False,
     ) -> Sequence[Turn | Summary]:
-        """Return the latest turns of the active view, the oldest first.
+        """Return the latest turns of the active branch, the oldest first.
 
         - `limit`: the most turns to return, at most 100,000.
         - `before`: only turns before this one; a turn or its id.
         - `after`: only turns after this one. Without `before`, the first of them are returned, not the latest.
         - `since`, `until`: only turns from this moment on, and before this one.
-        - `include_superseded`: also turns that are not in the active view, in the order in which they were stored.
+        - `include_superseded`: also turns that are not in the active branch, in the order in which they were stored.
         - `participants`, `roles`: only turns of these actors, or with these roles. An empty list matches nothing.
         - `where`: conditions on metadata, actor, role and time; see `Where`. An example:
           `where={"metadata": {"topic": "billing", "priority": {"gte": 3}}}`.
@@ -267,7 +267,7 @@ class Conversation:
         return await self._services.thread.turn(turn)
 
     async def search(self, text: str, limit: int = 10, *, where: Where | None = None) -> Results[TurnMatch]:
-        """Return the turns of the active view that contain words of `text`; those with the most of them come first.
+        """Return the turns of the active branch that contain words of `text`; those with the most of them come first.
 
         - `limit`: the most turns to return.
         - `where`: conditions on metadata, actor, role and time; see `Where`.
@@ -279,7 +279,7 @@ class Conversation:
         return await self._services.thread.branches(turn)
 
     async def switch(self, turn: Turn | str) -> None:
-        """Change the active view to the branch with `turn` and the turns that followed it when it was last active."""
+        """Change the active branch to the branch with `turn` and the turns that followed it when it was last active."""
         await self._services.thread.switch(turn)
         await self._services.memory.learn_again()
 

@@ -56,7 +56,7 @@ class ThreadReader:
         self.handle.require(READ)
         wanted = clean_where(where)
         if include_summaries and include_superseded:
-            raise InvalidInput("include_summaries", "summaries cover the active view, without superseded turns")
+            raise InvalidInput("include_summaries", "summaries cover the active branch, without superseded turns")
         query = HistoryQuery(
             limit=clean_limit("limit", limit, MAX_READ),
             before=optional_turn_id("before", before),

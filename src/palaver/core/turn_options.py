@@ -63,8 +63,8 @@ class PlaceOptions(TypedDict, total=False):
 
     - `expected_seq`: the sequence number that the turn must get. If another turn was stored first, `AppendConflict` is
       raised.
-    - `replaces`: the turn that this one replaces in the active view (an edit or a regenerated answer).
-    - `discard_after`: with `replaces`, also remove the turns after the replaced turn from the active view.
+    - `replaces`: the turn that this one replaces in the active branch (an edit or a regenerated answer).
+    - `discard_after`: with `replaces`, also remove the turns after the replaced turn from the active branch.
     """
 
     expected_seq: int | None

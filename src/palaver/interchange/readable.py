@@ -1,6 +1,6 @@
 """A conversation for people and other programs to read: Markdown, one page of HTML, messages of OpenAI's API.
 
-These hold the active view. For everything that is stored, and to import it again, there is `jsonl`.
+These hold the active branch. For everything that is stored, and to import it again, there is `jsonl`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
 async def turns_of(talk: Conversation) -> AsyncIterator[Turn]:
-    """Yield every turn of the active view, oldest first.
+    """Yield every turn of the active branch, oldest first.
 
     Pages are read from the end, so they are read twice: first to find where each begins, then forward. No more than one
     is held at a time.

@@ -43,7 +43,7 @@ class ContextSnapshot:
     facts: tuple[Fact, ...]
     revision: int
     summarized_position: int
-    summarized_turns: int  # of the active view, without retired turns
+    summarized_turns: int  # of the active branch, without retired turns
     damage: tuple[Damage, ...] = ()
     refused: tuple[str, ...] = ()  # derived rows that are not what the log says, and so are not here: their keys
 

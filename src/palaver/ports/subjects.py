@@ -55,7 +55,7 @@ class ItemsDraft:
     """Changes of a subject's memory, in one transaction.
 
     `after` is the number of the last event when the items were read: nothing is stored if there is a later one. A
-    source that is no longer in the active view of its conversation is left out, and so is an item that came with
+    source that is no longer in the active branch of its conversation is left out, and so is an item that came with
     sources and has none left.
     """
 

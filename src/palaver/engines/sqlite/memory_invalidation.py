@@ -18,7 +18,7 @@ from palaver.model import MEMORY_LISTS, WorkingMemory
 
 
 def invalidate_turn(conv: OpenConversation, turn: TurnRow) -> None:
-    """Invalidate what memory says of a turn that left the active view, or was replaced in it."""
+    """Invalidate what memory says of a turn that left the active branch, or was replaced in it."""
     tx, cid = conv.tx, conv.cid
     tx.run(Q.bump, cid=cid)
     if spoiled := tx.all(Q.spoil, cid=cid, position=turn.position):

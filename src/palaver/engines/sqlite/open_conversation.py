@@ -223,23 +223,23 @@ class OpenConversation:
         self.tx.touched.add(JOBS)
 
     def deactivate(self, turn: TurnRow | Node, *, by: str) -> None:
-        """Take a turn out of the active view, displaced by another."""
+        """Take a turn out of the active branch, displaced by another."""
         for (tokens,) in self.tx.all(Q.deactivate, cid=self.cid, seq=turn.seq, by=by):
             self.turn_count -= 1
             self.token_count -= tokens
 
     def activate(self, turn: Node) -> None:
-        """Put a turn back into the active view."""
+        """Put a turn back into the active branch."""
         for (tokens,) in self.tx.all(Q.activate, cid=self.cid, seq=turn.seq):
             self.turn_count += 1
             self.token_count += tokens
 
     def find_tip(self) -> None:
-        """Look up the last turn of the active view again, after turns left it or came back."""
+        """Look up the last turn of the active branch again, after turns left it or came back."""
         self.tip_position, self.tip_slot = self.tx.one(Q.tip, cid=self.cid) or (-1, None)
 
     def refresh_preview(self) -> None:
-        """Set the preview to the first line of the first user turn with text, after the active view changed."""
+        """Set the preview to the first line of the first user turn with text, after the active branch changed."""
         contents = self.tx.each(Q.said_by_users, cid=self.cid)
         lines = (preview(words(decode_content(content, bool(is_parts)))) for is_parts, content in contents)
         self.preview = next((line for line in lines if line), None)

@@ -103,7 +103,7 @@ DELETE FROM participants WHERE cid = :cid
 INSERT INTO events (cid, n, kind, turn, actor, at, payload, content_hash, hash)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- tip: find the last turn of the active view
+-- tip: find the last turn of the active branch
 SELECT t.position, coalesce(t.slot, t.id) FROM turns t WHERE t.cid = :cid AND t.active = 1
 ORDER BY t.position DESC LIMIT 1
 
@@ -122,10 +122,10 @@ SELECT t.id FROM turns t WHERE t.cid = :cid AND t.position = :position AND t.act
 -- active_from: read the turns that an edit discards
 SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.position >= :position AND t.active = 1 ORDER BY t.position
 
--- deactivate: take a turn out of the active view, displaced by another
+-- deactivate: take a turn out of the active branch, displaced by another
 UPDATE turns SET active = 0, superseded_by = :by WHERE cid = :cid AND seq = :seq AND active = 1 RETURNING token_count
 
--- activate: put a turn back into the active view
+-- activate: put a turn back into the active branch
 UPDATE turns SET active = 1, superseded_by = NULL WHERE cid = :cid AND seq = :seq AND active = 0 RETURNING token_count
 
 -- displace: record which retry replaced an aborted turn
@@ -159,12 +159,12 @@ WHERE t.cid = :cid AND t.active = 0 AND t.status IN ('complete', 'pending') ORDE
 -- cursor: find the place of a turn
 SELECT t.position, t.seq FROM turns t WHERE t.cid = :cid AND t.seq = :seq AND t.id = :id
 
--- history_active: read the active view, backwards
+-- history_active: read the active branch, backwards
 SELECT {turn_columns} FROM turns t
 WHERE t.cid = :cid AND t.active = 1 AND t.position < :before AND t.position > :after AND {history_filter}
 ORDER BY t.position DESC LIMIT :limit
 
--- history_active_forwards: read the active view from a cursor on
+-- history_active_forwards: read the active branch from a cursor on
 SELECT {turn_columns} FROM turns t
 WHERE t.cid = :cid AND t.active = 1 AND t.position < :before AND t.position > :after AND {history_filter}
 ORDER BY t.position LIMIT :limit
@@ -700,7 +700,7 @@ UPDATE conversations SET revision = revision + 1 WHERE cid = :cid
 -- memory_head: read how far memory has come
 SELECT revision, summarized_position, summarized_turns, summarized_tokens FROM conversations WHERE cid = :cid
 
--- tail: read the active view backwards; the reader stops when it has enough
+-- tail: read the active branch backwards; the reader stops when it has enough
 SELECT {turn_columns} FROM turns t WHERE t.cid = :cid AND t.active = 1 ORDER BY t.position DESC
 
 -- newest_user_turn: find the current message
@@ -1669,7 +1669,7 @@ VALUES (:cid, :id, :kind, :subject, :predicate, :object, :confidence, :valid_fro
 -- has_item: whether there is an item
 SELECT 1 FROM items WHERE cid = :cid AND id = :id
 
--- is_said: whether a turn is in the active view, so that it can be a source
+-- is_said: whether a turn is in the active branch, so that it can be a source
 SELECT 1 FROM turns t JOIN conversations c ON c.cid = t.cid
 WHERE c.tenant = :tenant AND c.id = :conversation AND c.gone IS NULL AND t.seq = :seq AND t.id = :turn AND t.active = 1
   AND t.status = 'complete'

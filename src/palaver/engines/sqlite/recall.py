@@ -154,7 +154,7 @@ def vectors(
 
 
 def turns_by_number(tx: Tx, scope: Scope, tids: Sequence[int]) -> dict[int, Turn]:
-    """Read turns by row number, as far as they are in the active view and the scope may see them.
+    """Read turns by row number, as far as they are in the active branch and the scope may see them.
 
     Row numbers are used again after a deletion, so a number may mean another turn than when the caller learned it.
     """

@@ -143,7 +143,7 @@ def _displaced(conv: OpenConversation, old: TurnRow, discard_after: bool) -> lis
 
 
 def abort(conv: OpenConversation, row: TurnRow) -> None:
-    """End a pending turn as aborted. Its text stays for the record, outside the active view."""
+    """End a pending turn as aborted. Its text stays for the record, outside the active branch."""
     hash = content_hash(row.id, row.draft(), row.created)
     conv.tx.run(Q.abort_turn, tid=row.tid, content_hash=hash)
     conv.tx.run(Q.close_stream, tid=row.tid)

@@ -139,7 +139,7 @@ class _ConversationImport:
         self.stored: dict[str, str | None] = {}  # of each message, its turn, or the turn that it follows
         self.first_child: dict[str | None, str] = {}  # of each turn, the first that was stored after it
         self.waiting: list[ExportedTurn] = []
-        self.tip: str | None = None  # the last turn of the active view
+        self.tip: str | None = None  # the last turn of the active branch
 
     async def run(self) -> None:
         await self._read_known()

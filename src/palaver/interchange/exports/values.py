@@ -37,7 +37,7 @@ class ExportedTurn:
 
 @dataclass(slots=True)
 class ExportedConversation:
-    """A conversation. A parent comes before its children in `turns`; `current` is the last turn of the active view.
+    """A conversation. A parent comes before its children in `turns`; `current` is the last turn of the active branch.
 
     `records` counts the messages that the export has. Each became a turn (or several: `split` counts the further
     ones), was merged with another, or was left out for a reason.

@@ -198,11 +198,11 @@ def find_question(turns: list[Turn], answer: Turn) -> Turn:
     for turn in reversed(turns):
         if turn.role == "user" and (turn.id == asked or asked is None):
             return turn
-    raise InvalidInput("turn", "is not an answer to a user turn in the active view")
+    raise InvalidInput("turn", "is not an answer to a user turn in the active branch")
 
 
 async def _interrupted_answers(talk: Conversation, turns: list[Turn]) -> list[Turn]:
-    """Return what people read of answers that were interrupted after the last turn of the active view."""
+    """Return what people read of answers that were interrupted after the last turn of the active branch."""
     last = turns[-1] if turns else None
     if last is None or last.role == "assistant" or talk.info.next_seq <= last.seq + 1:
         return []

@@ -142,7 +142,7 @@ async def _counts(store: Store, id: str) -> tuple[int, int]:
 
 @guarantee
 async def the_preview_is_the_first_thing_a_person_said(db: Database) -> None:
-    """The preview is the first line of the first user turn in the active view, cut to fit a list."""
+    """The preview is the first line of the first user turn in the active branch, cut to fit a list."""
     async with db.open() as store:
         talk = await store.conversation("k")
         await talk.append("assistant", "Hello, how can I help?")

@@ -68,7 +68,7 @@ async def a_title_of_small_words_is_found(db: Database) -> None:
 
 @guarantee
 async def only_what_is_shown_is_found(db: Database) -> None:
-    """A search finds turns of the active view, and follows switches, streams and aborts."""
+    """A search finds turns of the active branch, and follows switches, streams and aborts."""
     async with db.open() as store:
         talk = await store.conversation("k")
         old = await talk.append("user", "apples")

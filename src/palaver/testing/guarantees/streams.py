@@ -93,7 +93,7 @@ async def flush_at_the_end_writes_one_row(db: Database) -> None:
 
 @guarantee
 async def an_exception_aborts_the_stream(db: Database) -> None:
-    """An exception in the block seals the turn as aborted, out of the active view, with its text kept."""
+    """An exception in the block seals the turn as aborted, out of the active branch, with its text kept."""
     async with db.open() as store:
         talk = await store.conversation("k")
         for flush in (0, 60, "end"):

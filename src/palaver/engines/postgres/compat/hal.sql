@@ -181,7 +181,7 @@ END $$;
 
 -- ---- messages -------------------------------------------------------------------------------------------------------
 
--- `sequence` is the position in the active view: it orders the rows, and summaries refer to it.
+-- `sequence` is the position in the active branch: it orders the rows, and summaries refer to it.
 CREATE OR REPLACE VIEW public.hal_conversation_messages WITH (security_invoker = true) AS
 SELECT palaver_compat.as_uuid(t.id) AS id, h.project_id, h.agent, t.role,
   palaver_compat.text_of(t.content, t.is_parts) AS content, palaver_compat.moment(t.created) AS created_at,

@@ -343,7 +343,7 @@ BEGIN
   RETURN t;
 END $$;
 
--- find_tip: find the last turn of the active view, after turns left it or came back
+-- find_tip: find the last turn of the active branch, after turns left it or came back
 CREATE OR REPLACE FUNCTION palaver.find_tip(c palaver.conversations) RETURNS palaver.conversations
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -356,7 +356,7 @@ BEGIN
   RETURN c;
 END $$;
 
--- refresh_preview: take the preview from the first user turn of the active view
+-- refresh_preview: take the preview from the first user turn of the active branch
 CREATE OR REPLACE FUNCTION palaver.refresh_preview(c palaver.conversations) RETURNS palaver.conversations
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN

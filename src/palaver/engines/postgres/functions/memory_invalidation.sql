@@ -19,7 +19,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
     FROM jsonb_each(memory) AS list (name, notes), jsonb_array_elements(list.notes) AS note (value)
     WHERE jsonb_typeof(list.notes) = 'array' AND note.value ->> 'turn' IS NOT NULL);
 
--- bump: count a change of the active view that is not an append
+-- bump: count a change of the active branch that is not an append
 CREATE OR REPLACE FUNCTION palaver.bump(c palaver.conversations) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 BEGIN
@@ -74,7 +74,7 @@ BEGIN
   END IF;
 END $$;
 
--- changed: invalidate what was derived from a turn that left its place in the active view
+-- changed: invalidate what was derived from a turn that left its place in the active branch
 CREATE OR REPLACE FUNCTION palaver.changed(me palaver.asker, c palaver.conversations, t palaver.turns) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE

@@ -164,7 +164,7 @@ BEGIN
   WHERE c.newest <> c.last OR (c.changed AND c.last > 0);
 END $$;
 
--- turns_numbered: turns of the active view by their row numbers, as far as the caller may see them
+-- turns_numbered: turns of the active branch by their row numbers, as far as the caller may see them
 CREATE OR REPLACE FUNCTION palaver_api.turns_numbered(who jsonb, tids bigint[])
 RETURNS TABLE (tid bigint, conversation text, turn text)
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp
@@ -499,7 +499,7 @@ BEGIN
 END $$;
 
 -- turns_around: the columns of the turn arrays for these turns and the one before and after each, as far as they are in
--- the active view of the conversations `cids` (NULL: all of the tenant), and not of those that are `hidden`. `hits` are
+-- the active branch of the conversations `cids` (NULL: all of the tenant), and not of those that are `hidden`. `hits` are
 -- the passages of these turns that hold a stem: the turn, the size, and the stems, one bit each; `near` are the inner
 -- products with the question. Runs as the role that owns the look-up, because a policy would be evaluated for every row,
 -- and looks only at conversations that the caller may see

@@ -598,7 +598,7 @@ BEGIN
   END IF;
 END $$;
 
--- shelve: take a turn out of the active view, in favour of another one
+-- shelve: take a turn out of the active branch, in favour of another one
 CREATE OR REPLACE FUNCTION palaver.shelve(c palaver.conversations, turn_seq bigint, by text)
 RETURNS palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -613,7 +613,7 @@ BEGIN
   RETURN c;
 END $$;
 
--- abort_turn: end a pending turn as aborted; its text is kept, outside the active view
+-- abort_turn: end a pending turn as aborted; its text is kept, outside the active branch
 CREATE OR REPLACE FUNCTION palaver.abort_turn(me palaver.asker, c palaver.conversations, t palaver.turns)
 RETURNS palaver.conversations
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver, pg_temp AS $$
@@ -635,7 +635,7 @@ END $$;
 
 -- ---- reading --------------------------------------------------------------------------------------------------------
 
--- cursor_of: the place of a turn: its position in the active view, or its seq among all turns
+-- cursor_of: the place of a turn: its position in the active branch, or its seq among all turns
 CREATE OR REPLACE FUNCTION palaver.cursor_of(c palaver.conversations, id text, whole boolean) RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
 DECLARE t palaver.turns := turn_of(c, id);

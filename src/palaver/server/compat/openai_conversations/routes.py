@@ -192,7 +192,7 @@ async def _own_items(talk: Conversation, id: str) -> tuple[Turn, list[JsonObject
 
 
 async def _first_turns(talk: Conversation, most: int) -> list[Turn]:
-    """Return the first turns of the active view. The log names the first turn; if that is gone, all turns are read."""
+    """Return the first turns of the active branch. The log names the first turn; if it is gone, all are read."""
     for event in await talk.audit(kinds=("append", "open"), limit=1):
         turn = await _find_turn(talk, event.turn or "")
         if turn is not None and turn.active:

@@ -72,7 +72,7 @@ class Tokens(ResponseBody):
 class Turn(ResponseBody):
     model_config = examples(TURN)
     seq: int = Field(description="Order of arrival: 0, 1, 2, … without gaps.")
-    position: int = Field(description="Order in the active view.")
+    position: int = Field(description="Order in the active branch.")
     content: str | list[Json] = Field(description="Text, or a list of parts (text, image, file, reasoning).")
     attachments: list[Attachment]
 
