@@ -27,7 +27,7 @@
     │   └── AlreadyImported            the conversation already exists, with a different history
     ├── PermissionDenied               the scope lacks a right
     │   └── TokenRefused               the token is missing, expired or invalid here
-    ├── BudgetExceeded                 a budget of the tenant, user or key is used up; has which, and until when
+    ├── BudgetExceeded                 a budget is used up; has its owner, and the seconds until it is renewed
     │   ├── CostBudgetExceeded         a budget of money
     │   │   └── PriceUnknown           a budget of money applies, and the model has no price
     │   └── StorageBudgetExceeded      a budget of bytes or conversations; only deletion frees space

@@ -127,7 +127,7 @@ class Store:
 
         - `owner`, `workspace`, `agent`: only conversations with this owner, workspace or agent.
         - `kind`: only `talk`, `state` or `items` (see `ConversationSettings`); None for all kinds.
-        - `limit`: the most conversations on the page.
+        - `limit`: the maximum number of conversations on the page.
         - `cursor`: `page.cursor` of the page before, to get the next one.
         - `where`: conditions on metadata, owner or participants, and last change; see `ConversationWhere`."""
 
@@ -373,7 +373,7 @@ class Conversation:
     def search(self, text: str, limit: int = 10, *, where: Where | None = None) -> Results[TurnMatch]:
         """Return the turns of the active branch that contain words of `text`; those with the most of them come first.
 
-        - `limit`: the most turns to return.
+        - `limit`: the maximum number of turns to return.
         - `where`: conditions on metadata, actor, role and time; see `Where`."""
 
     def branches(self, turn: Turn | str | None = None) -> list[Branch]:
@@ -438,7 +438,7 @@ class Conversation:
     def attachments(self, limit: int = 50, *, before: Attachment | str | None = None) -> Results[Attachment]:
         """Return the files of this conversation, the newest first, including those that are not attached to a turn yet.
 
-        - `limit`: the most files to return.
+        - `limit`: the maximum number of files to return.
         - `before`: only files older than this one."""
 
     def attachment(self, attachment: Attachment | str) -> Attachment:
@@ -478,7 +478,7 @@ class Conversation:
         - `question`: a stored message to answer, instead of a new one; a turn or its id.
         - `replaces`: the stored message that the new one replaces, together with the turns after it. The new message keeps
           the files of the old one unless `attachments` is given.
-        - `token_budget`: the most tokens of the context; by default, it depends on the model.
+        - `token_budget`: the maximum number of tokens of the context; by default, it depends on the model.
         - `continuity`: whether to continue the conversation that the provider keeps (Responses API only). `auto`, the
           default, sends only new messages if possible; `with-history` also sends the whole context; `off` never continues.
         - `settings`: parameters of the model's API, such as `{"temperature": 0}`.
@@ -492,8 +492,8 @@ class Conversation:
         - `char_budget`: a budget in characters instead of `token_budget`.
         - `policy`: the policy that shares the budget among memory, summaries, recall and recent turns; `balanced` by
           default. A `PolicyName`, or your own `Policy`.
-        - `recent_turns`: the most recent turns to include. A tool call and its results count as one turn. By default, the
-          policy decides.
+        - `recent_turns`: the maximum number of recent turns to include. A tool call and its results count as one turn. By
+          default, the policy decides.
         - `semantic_recall`: `False` switches recall off. A mapping with `k` and `threshold` limits it; see `RecallOptions`.
         - `recall_scope`: where recall searches: this `conversation` (the default), all conversations of its `owner`, or the
           whole `tenant`.
@@ -518,9 +518,10 @@ class Conversation:
         """Stop the answers that this process is generating in this conversation, and return their number."""
 
     def ask_to_stop(self, turn: Turn | str | None = None) -> int:
-        """Log a request to stop, and return the number of its event. Use it if another process is answering.
+        """Log a request to stop, and return the number of its event. Only servers react to it.
 
-        A server that is answering in this conversation then stops all its answers here.
+        A server that is answering in this conversation then stops all its answers here. For answers of this process,
+        use `stop`.
 
         - `turn`: the turn of the answer, to record it in the event. It does not limit which answers stop."""
 
@@ -531,7 +532,7 @@ class Conversation:
 
         Only the owner and admins may call this: a prompt may quote text that a participant cannot see elsewhere.
 
-        - `limit`: the most calls to return.
+        - `limit`: the maximum number of calls to return.
         - `turn`: only calls for the answer that was stored as this turn.
         - `before`: only calls before this one."""
 
@@ -540,8 +541,8 @@ class Conversation:
     ) -> Context:
         """Build a prompt that fits the budget. `Context.explain` returns the reason for each part of it.
 
-        - `token_budget`: the most tokens of the context; by default 8,000, unless the policy or a setting has another
-          budget.
+        - `token_budget`: the maximum number of tokens of the context; by default 8,000, unless the policy or a setting
+          has another budget.
         - `question`: the stored message to answer. The context ends with it, and contains no later turn. By default,
           the newest message.
         - `query`: the text that recall searches for; by default the message to answer. It is not part of the context.
@@ -556,8 +557,8 @@ class Conversation:
         - `char_budget`: a budget in characters instead of `token_budget`.
         - `policy`: the policy that shares the budget among memory, summaries, recall and recent turns; `balanced` by
           default. A `PolicyName`, or your own `Policy`.
-        - `recent_turns`: the most recent turns to include. A tool call and its results count as one turn. By default, the
-          policy decides.
+        - `recent_turns`: the maximum number of recent turns to include. A tool call and its results count as one turn. By
+          default, the policy decides.
         - `semantic_recall`: `False` switches recall off. A mapping with `k` and `threshold` limits it; see `RecallOptions`.
         - `recall_scope`: where recall searches: this `conversation` (the default), all conversations of its `owner`, or the
           whole `tenant`.
@@ -582,7 +583,7 @@ class Conversation:
     ) -> list[RecallHit]:
         """Find the turns and facts that are most relevant to `query`. Await it for a list, or use `async for`.
 
-        - `k`: the most results.
+        - `k`: the maximum number of results.
         - `scope`: search this `conversation`, all conversations of its `owner`, or the whole `tenant`.
         - `threshold`: only results with at least this relevance, between 0 and 1; by default there is no limit.
         - `since`, `until`: only turns from this moment on, and before this one.
@@ -674,7 +675,7 @@ class Conversation:
         """Return the events of the log in order: who did what, and when.
 
         - `after`: only events with a number above this one.
-        - `limit`: the most events to return, at most 100,000.
+        - `limit`: the maximum number of events to return, at most 100,000.
         - `kinds`, `actors`: only events of these kinds (see `Event`), or by these actors.
         - `turn`: only events about this turn.
         - `since`, `until`: only events from this moment on, and before this one."""
@@ -711,7 +712,7 @@ class Subject:
         - `as_of`: the items that were part of the memory at this moment.
         - `include_ended`: also items that are no longer true or were replaced.
         - `status`: `approved` (the default), `proposed`, or None for both.
-        - `limit`: the most items to return."""
+        - `limit`: the maximum number of items to return."""
 
     def proposals(self) -> list[MemoryItem]:
         """Return the proposed items: they come from sources that are not trusted, and need `approve` or `drop`."""
@@ -724,7 +725,7 @@ class Subject:
     def profile(self, *, token_budget: int = ..., as_of: Moment | None = None) -> str:
         """Return the memory as a text: instructions, facts, preferences and open goals, with their sources.
 
-        - `token_budget`: the most tokens of the text.
+        - `token_budget`: the maximum number of tokens of the text.
         - `as_of`: the memory as it was at this moment."""
 
     def recall(self, query: str, *, k: int = 10) -> list[RecallHit]:

@@ -52,7 +52,7 @@ async def audit(
 
       palaver audit support/42
       palaver audit support/42 --kind forget --since 2026-01-01
-      palaver audit anchor > tips.jsonl
+      palaver audit anchor > anchors.jsonl
     """
     if conversation == ANCHOR:
         await anchor(call)

@@ -28,7 +28,7 @@ async def sweep(
         ),
     ] = None,
 ) -> None:
-    """Delete expired conversations and, if a retention is set, old turns. Seal streams that have lost their writer.
+    """Delete expired conversations and, if a retention is set, old turns. Abort streams whose writer has died.
 
     The command does not ask for confirmation, and deletion is permanent. Several sweeps can run at the same
     time. `palaver serve` and `palaver worker` sweep by themselves.

@@ -52,7 +52,7 @@ async def verify(
 
       palaver verify
       palaver verify support/42 --json
-      palaver verify --anchors tips.jsonl
+      palaver verify --anchors anchors.jsonl
     """
     async with existing(call) as store:
         talks = await to_verify(store, conversations or [])

@@ -162,7 +162,8 @@ class Context:
     - `explanation`: the result of `explain()`.
     - `stable`: the number of messages before the recalled turns. They do not depend on the question.
     - `revision`: the version of the conversation that was read.
-    - `outgrown`: if summaries should be written, the most tokens that may stay without a summary; otherwise None.
+    - `outgrown`: if summaries should be written, the maximum number of tokens that may stay without a summary;
+      otherwise None.
     - `file_room`: the space for the files of the current message, in the unit of the budget; None if it has no files.
     - `quoted`: the recalled turns by their ids, with the quoted parts of each; empty if the whole turn is quoted.
     """

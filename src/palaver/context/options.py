@@ -22,15 +22,17 @@ PRIMING_TOKENS = 3  # of the start of the answer
 class Policy:
     """How a budget is shared. Shares are fractions of the whole budget.
 
-    - `memory`, `person`, `summaries`: the most that these blocks take; what they do not need goes to the window.
-    - `recall`: the share of recalled turns. It is fixed, so that the window does not depend on the question.
-    - `recent_least`, `recent`: a window that moves in steps holds between these shares, the current message included.
-      Without recall it gets the share of recall as well.
+    - `memory`, `person`, `summaries`: the largest shares of these blocks. The recent turns get what they do not need.
+    - `recall`: the share of recalled turns. It is fixed, so that the recent turns do not depend on the question.
+    - `recent_least`, `recent`: the smallest and the largest share of the recent turns, including the current message.
+      Without recall, they get its share as well.
     - `recent_turns`: at most this many recent turns.
-    - `recall_first`: recall takes what it needs, and the window what recall leaves.
+    - `recall_first`: recall takes what it needs, and the recent turns get the rest.
     - `quoted`: show the recent turns as one quoted text instead of messages.
-    - `strides`: move the window in large steps, not turn by turn, so that most prompts begin like the one before.
-    - `added_summaries`: the share of the summaries is added to the budget, which is for the recent turns alone.
+    - `strides`: drop the oldest of the recent turns in large steps, not one by one, so that most prompts begin like the
+      one before.
+    - `added_summaries`: summaries get their share in addition to the budget, and the budget is for the recent turns
+      alone.
     """
 
     name: str
@@ -108,7 +110,7 @@ RecallRange = Literal["conversation", "owner", "tenant"]
 class RecallOptions(TypedDict, total=False):
     """Limits of what recall adds to a context.
 
-    - `k`: the most turns that recall adds; by default as many as fit into its share of the budget.
+    - `k`: the maximum number of turns that recall adds; by default as many as fit into its share of the budget.
     - `threshold`: the lowest relevance of an added turn, between 0 and 1; 0.1 by default. 0: no limit.
     """
 
@@ -122,8 +124,8 @@ class SharedContextOptions(TypedDict, total=False):
     - `char_budget`: a budget in characters instead of `token_budget`.
     - `policy`: the policy that shares the budget among memory, summaries, recall and recent turns; `balanced` by
       default. A `PolicyName`, or your own `Policy`.
-    - `recent_turns`: the most recent turns to include. A tool call and its results count as one turn. By default, the
-      policy decides.
+    - `recent_turns`: the maximum number of recent turns to include. A tool call and its results count as one turn. By
+      default, the policy decides.
     - `semantic_recall`: `False` switches recall off. A mapping with `k` and `threshold` limits it; see `RecallOptions`.
     - `recall_scope`: where recall searches: this `conversation` (the default), all conversations of its `owner`, or the
       whole `tenant`.

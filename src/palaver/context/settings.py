@@ -21,7 +21,7 @@ class ContextSettings(SharedContextOptions, total=False):
 
     For each option, the first level that sets it decides: call, conversation, agent, workspace, store.
 
-    - `token_budget`: the most tokens of a context. Only one of `token_budget` and `char_budget` can be set.
+    - `token_budget`: the maximum number of tokens of a context. It cannot be combined with `char_budget`.
     """
 
     token_budget: int | None

@@ -238,7 +238,7 @@ class Conversation:
     ) -> Sequence[Turn | Summary]:
         """Return the latest turns of the active branch, the oldest first.
 
-        - `limit`: the most turns to return, at most 100,000.
+        - `limit`: the maximum number of turns to return, at most 100,000.
         - `before`: only turns before this one; a turn or its id.
         - `after`: only turns after this one. Without `before`, the first of them are returned, not the latest.
         - `since`, `until`: only turns from this moment on, and before this one.
@@ -269,7 +269,7 @@ class Conversation:
     async def search(self, text: str, limit: int = 10, *, where: Where | None = None) -> Results[TurnMatch]:
         """Return the turns of the active branch that contain words of `text`; those with the most of them come first.
 
-        - `limit`: the most turns to return.
+        - `limit`: the maximum number of turns to return.
         - `where`: conditions on metadata, actor, role and time; see `Where`.
         """
         return await self._services.thread.search(text, limit, where)
@@ -356,7 +356,7 @@ class Conversation:
     async def attachments(self, limit: int = 50, *, before: Attachment | str | None = None) -> Results[Attachment]:
         """Return the files of this conversation, the newest first, including those that are not attached to a turn yet.
 
-        - `limit`: the most files to return.
+        - `limit`: the maximum number of files to return.
         - `before`: only files older than this one.
         """
         return await self._services.attachments.newest(limit, before)
@@ -416,9 +416,10 @@ class Conversation:
         return await self._services.answers.stop()
 
     async def ask_to_stop(self, turn: Turn | str | None = None) -> int:
-        """Log a request to stop, and return the number of its event. Use it if another process is answering.
+        """Log a request to stop, and return the number of its event. Only servers react to it.
 
-        A server that is answering in this conversation then stops all its answers here.
+        A server that is answering in this conversation then stops all its answers here. For answers of this process,
+        use `stop`.
 
         - `turn`: the turn of the answer, to record it in the event. It does not limit which answers stop.
         """
@@ -431,7 +432,7 @@ class Conversation:
 
         Only the owner and admins may call this: a prompt may quote text that a participant cannot see elsewhere.
 
-        - `limit`: the most calls to return.
+        - `limit`: the maximum number of calls to return.
         - `turn`: only calls for the answer that was stored as this turn.
         - `before`: only calls before this one.
         """
@@ -449,8 +450,8 @@ class Conversation:
     ) -> Context:
         """Build a prompt that fits the budget. `Context.explain` returns the reason for each part of it.
 
-        - `token_budget`: the most tokens of the context; by default 8,000, unless the policy or a setting has another
-          budget.
+        - `token_budget`: the maximum number of tokens of the context; by default 8,000, unless the policy or a setting
+          has another budget.
         - `question`: the stored message to answer. The context ends with it, and contains no later turn. By default,
           the newest message.
         """
@@ -470,7 +471,7 @@ class Conversation:
     ) -> Recall:
         """Find the turns and facts that are most relevant to `query`. Await it for a list, or use `async for`.
 
-        - `k`: the most results.
+        - `k`: the maximum number of results.
         - `scope`: search this `conversation`, all conversations of its `owner`, or the whole `tenant`.
         - `threshold`: only results with at least this relevance, between 0 and 1; by default there is no limit.
         - `since`, `until`: only turns from this moment on, and before this one.
@@ -595,7 +596,7 @@ class Conversation:
         """Return the events of the log in order: who did what, and when.
 
         - `after`: only events with a number above this one.
-        - `limit`: the most events to return, at most 100,000.
+        - `limit`: the maximum number of events to return, at most 100,000.
         - `kinds`, `actors`: only events of these kinds (see `Event`), or by these actors.
         - `turn`: only events about this turn.
         - `since`, `until`: only events from this moment on, and before this one.

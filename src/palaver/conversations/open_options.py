@@ -49,8 +49,8 @@ class MemoryOptions(TypedDict, total=False):
       conversation's model. `none`: the rules alone.
     - `redactor`: your own redactor. It finds secrets and personal data in place of the built-in rules.
     - `token_counter`: the function that counts tokens; by default with the o200k table of OpenAI.
-    - `model_calls_per_day`: the most model calls that background work makes for one conversation per day (UTC), for
-      summaries, titles, notes and facts; 20 by default. After that, the rules write. The rules also write until a
+    - `model_calls_per_day`: the maximum number of model calls of background work for one conversation per day (UTC),
+      for summaries, titles, notes and facts; 20 by default. After that, the rules write. The rules also write until a
       conversation is in use: until an answer or a context was requested. `None`: no limit, and no such wait.
     - `person`: whether persons are remembered across conversations: `off` (the default), `read`, `read-write`, or
       `PersonOptions`.
@@ -116,7 +116,8 @@ class DatabaseOptions(TypedDict, total=False):
       upgrades the schema. It is also an option for Supabase.
     - `listen_url`: a direct URL for LISTEN, if `url` leads through pgbouncer.
     - `read_url`: the URL of a replica, which reads use.
-    - `pool_size`: the most connections for calls of this process, in addition to one that listens; 16 by default.
+    - `pool_size`: the maximum number of connections for calls of this process, in addition to one that listens; 16 by
+      default.
     - `connect_timeout`, `command_timeout`: the longest time to connect (10 by default) and for one call (60), in
       seconds. The second one also applies to calls of a Palaver server.
     - `application_name`: the name of the connections in `pg_stat_activity`.

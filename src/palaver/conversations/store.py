@@ -174,7 +174,7 @@ class Store:
 
         - `owner`, `workspace`, `agent`: only conversations with this owner, workspace or agent.
         - `kind`: only `talk`, `state` or `items` (see `ConversationSettings`); None for all kinds.
-        - `limit`: the most conversations on the page.
+        - `limit`: the maximum number of conversations on the page.
         - `cursor`: `page.cursor` of the page before, to get the next one.
         - `where`: conditions on metadata, owner or participants, and last change; see `ConversationWhere`.
         """

@@ -93,7 +93,7 @@ class Subject:
         - `as_of`: the items that were part of the memory at this moment.
         - `include_ended`: also items that are no longer true or were replaced.
         - `status`: `approved` (the default), `proposed`, or None for both.
-        - `limit`: the most items to return.
+        - `limit`: the maximum number of items to return.
         """
         at = None if as_of is None else moment(clean_moment("as_of", as_of))
         query = ItemQuery(
@@ -125,7 +125,7 @@ class Subject:
     async def profile(self, *, token_budget: int = PROFILE_TOKENS, as_of: Moment | None = None) -> str:
         """Return the memory as a text: instructions, facts, preferences and open goals, with their sources.
 
-        - `token_budget`: the most tokens of the text.
+        - `token_budget`: the maximum number of tokens of the text.
         - `as_of`: the memory as it was at this moment.
         """
         budget = clean_limit("token_budget", token_budget, 1_000_000)

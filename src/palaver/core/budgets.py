@@ -38,12 +38,13 @@ LIMITS: Mapping[str, tuple[BudgetMeasure, BudgetPeriod]] = {
 class BudgetLimits(TypedDict, total=False):
     """The limits of one budget. There is no limit for keys that you leave out. Days and months are in UTC.
 
-    - `requests_per_day`, `requests_per_month`: the most calls to models, including those of background work.
-    - `tokens_per_day`, `tokens_per_month`: the most tokens, of prompts and answers together.
+    - `requests_per_day`, `requests_per_month`: the maximum number of calls to models, including those of background
+      work.
+    - `tokens_per_day`, `tokens_per_month`: the maximum number of tokens, of prompts and answers together.
     - `dollars_per_day`, `dollars_per_month`: the highest cost in US dollars, computed with the `price` of each model.
       A model without a price cannot be used.
-    - `storage_bytes`: the most bytes of contents of turns and files.
-    - `conversations`: the most conversations.
+    - `storage_bytes`: the maximum number of bytes of contents of turns and files.
+    - `conversations`: the maximum number of conversations.
     """
 
     requests_per_day: int
@@ -61,8 +62,8 @@ class BudgetOptions(TypedDict, total=False):
 
     - `tenant`, `user`, `key`: the limits of each tenant, user or API key that has no limits of its own; see
       `BudgetLimits`.
-    - `output_tokens`: where tokens or money are limited, the most tokens of an answer whose request sets no maximum;
-      4,096 by default. They are reserved before the call, and sent to the provider as the maximum.
+    - `output_tokens`: the maximum number of tokens of an answer, if tokens or money are limited and the request sets no
+      maximum; 4,096 by default. They are reserved before the call, and sent to the provider as the maximum.
     """
 
     tenant: BudgetLimits

@@ -48,7 +48,7 @@ class GenerateOptions(SharedContextOptions, total=False):
     - `question`: a stored message to answer, instead of a new one; a turn or its id.
     - `replaces`: the stored message that the new one replaces, together with the turns after it. The new message keeps
       the files of the old one unless `attachments` is given.
-    - `token_budget`: the most tokens of the context; by default, it depends on the model.
+    - `token_budget`: the maximum number of tokens of the context; by default, it depends on the model.
     - `continuity`: whether to continue the conversation that the provider keeps (Responses API only). `auto`, the
       default, sends only new messages if possible; `with-history` also sends the whole context; `off` never continues.
     - `settings`: parameters of the model's API, such as `{"temperature": 0}`.

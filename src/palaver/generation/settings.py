@@ -67,17 +67,17 @@ class GenerateSettings:
     A call of `generate` can override the first four:
 
     - `instructions`: the system instructions; none by default.
-    - `token_budget`: the most tokens of a context; by default, it depends on the model.
+    - `token_budget`: the maximum number of tokens of a context; by default, it depends on the model.
     - `continuity`: `auto` (the default), `with-history` or `off`; see `GenerateOptions`.
     - `tools`: the tools that the model may call; none by default.
 
     The others hold for every call:
 
-    - `history_messages`: the most messages to quote from a history that a client sends; 20.
-    - `tool_rounds`: the most rounds of tool calls in one answer; 5.
+    - `history_messages`: the maximum number of messages to quote from a history that a client sends; 20.
+    - `tool_rounds`: the maximum number of rounds of tool calls in one answer; 5.
     - `tool_timeout`: the seconds that a tool call may take; 30. A `Tool` can have its own.
-    - `tool_characters`: the most characters of one tool result in the prompt; 4,000. A longer result is shortened, and
-      stored as an attachment.
+    - `tool_characters`: the maximum number of characters of one tool result in the prompt; 4,000. A longer result is
+      shortened, and stored as an attachment.
     - `retries`: how often a failed request to a model is retried; 2.
     - `retry_pause`: the seconds before the first retry; 0.5. The pause doubles with each retry.
     - `longest_pause`: the longest pause before a retry, in seconds; 30. If the provider asks for a longer one, the

@@ -31,8 +31,8 @@ class CompactionSettings(TypedDict, total=False):
       Without a model, rules write them.
     - `extractor_model`: the name of the model that takes notes and facts from summarised turns, in addition to the
       rules; by default that of the store, or else the model of the conversation. `none`: the rules alone.
-    - `model_calls_per_day`: the most model calls per day (UTC) that background work makes for this conversation; by
-      default the limit of the store (20). None: no limit.
+    - `model_calls_per_day`: the maximum number of model calls of background work for this conversation per day (UTC);
+      by default the limit of the store (20). None: no limit.
     """
 
     trigger_turns: int
