@@ -98,6 +98,13 @@ def test_a_later_session_is_told_what_fits(project: Project) -> None:
     assert "Hermes" not in str(again)  # its own words are in the assistant's context already
 
 
+def test_turns_of_another_project_are_not_shown(project: Project) -> None:
+    project.transcript("s1", *SESSION)
+    project.call("Stop", cwd=str(project.folder.parent / "gemini"))
+    project.transcript("s2", message("9", "user", "Where is the deploy key?"))
+    assert project.call("UserPromptSubmit", "s2", prompt="Where is the deploy key?") == {}
+
+
 def test_a_session_starts_with_the_notes_of_the_project(project: Project) -> None:
     async def note() -> None:
         async with palaver.open(project.db) as store:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +32,7 @@ RECALLING = ("SessionStart", "UserPromptSubmit")
 NOT_AN_EVENT = "must be one JSON object, the event that the assistant passes to its hooks"
 MOST = 9_000  # characters: longer output is cut by the assistant
 HITS = 6
+READ = 100  # recalled turns that are read to find those: recall searches the sessions of all projects
 MAX_LINE = 4_000_000  # characters of a transcript's line that is stored
 RESULT = 20_000  # characters of a tool's result that are kept
 HEAD = (
@@ -96,8 +97,8 @@ async def recall_for(store: Store, talk: Conversation, event: Mapping[str, Any])
         lines = await _notes(store, talk)
     else:
         prompt = str(event.get("prompt") or "").strip()
-        hits = await talk.recall(prompt, HITS * 3, scope="owner") if prompt else []
-        lines = [_line(hit) for hit in hits if _is_elsewhere(hit, talk)][:HITS]
+        hits = await talk.recall(prompt, READ, scope="owner") if prompt else []
+        lines = [_line(hit) for hit in await _of_project(store, talk, hits)]
     kept: list[str] = []
     for line in lines:
         if sum(map(len, kept)) + len(line) > MOST - len(HEAD):
@@ -114,8 +115,21 @@ async def _notes(store: Store, talk: Conversation) -> list[str]:
     return [f"{path}: {text}" for path, text in files.items()]
 
 
-def _is_elsewhere(hit: RecallHit, talk: Conversation) -> bool:
-    return bool(hit.turn and hit.turn.conversation != talk.id and hit.turn.text)
+async def _of_project(store: Store, talk: Conversation, hits: Sequence[RecallHit]) -> list[RecallHit]:
+    """Return the first hits from other sessions of the same project."""
+    workspaces = {talk.id: ""}  # the session's own turns are left out, too
+    found: list[RecallHit] = []
+    for hit in hits:
+        if hit.turn is None or not hit.turn.text:
+            continue
+        id = hit.turn.conversation
+        if id not in workspaces:
+            workspaces[id] = (await store.get(id)).info.workspace or ""
+        if workspaces[id] == talk.info.workspace:
+            found.append(hit)
+        if len(found) == HITS:
+            break
+    return found
 
 
 def _line(hit: RecallHit) -> str:
