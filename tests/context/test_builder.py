@@ -473,6 +473,20 @@ async def test_the_explanation_as_text_shows_the_first_and_the_last_position(sto
     for text in ("One.", "Two.", "Three."):
         await talk.append("user", text)
     lines = str((await talk.build_context(1_000)).explain()).splitlines()
-    rows = {line.split()[0]: line.split() for line in lines if line.startswith(("recent ", "current "))}
-    assert rows["recent"][2:4] == ["2", "0–1"]
-    assert rows["current"][2:4] == ["1", "2"]
+    rows = {line[:9]: line.split() for line in lines}
+    assert rows["R recent "][3:5] == ["2", "0–1"]
+    assert rows["C current"][3:5] == ["1", "2"]
+
+
+async def test_recent_and_recalled_turns_have_different_letters_in_the_bar(store: Store) -> None:
+    talk = await store.conversation()
+    await talk.append("user", "The llama is called Dolores.")
+    for number in range(60):
+        await talk.append("user", f"Number {number}. " * 20)
+    await store.settle()
+    explanation = (await talk.build_context(1_000, message="What is the llama called?")).explain()
+    drawn = str(explanation).splitlines()[1]
+    assert len(drawn) == 62
+    for block, letter in (("recent", "R"), ("recalled", "Q")):
+        assert letter in drawn
+        assert f"\n{letter} {block} " in str(explanation)

@@ -12,6 +12,7 @@ import typer
 from palaver.cli.app import Call, Name, command
 from palaver.cli.database import existing, find
 from palaver.cli.output import clean, counted, emit, excerpt, local, note, say, table
+from palaver.context.explain import bar_lengths, letter_of
 from palaver.conversations.internals import engine_of
 from palaver.errors import TurnGone, TurnNotFound
 
@@ -29,18 +30,17 @@ WIDTH = 60  # cells of the bar
 SHOWN = 12  # recalled turns with their scores
 BRIEF = 100  # characters of each
 UNSEEN = 0.005  # a part of a score that is not worth its place
-# Each block's letter and colour in the bar: the letter also says it where there are no colours.
-MARKS: Mapping[str, tuple[str, str]] = {
-    "instructions": ("I", "magenta"),
-    "memory": ("M", "yellow"),
-    "summaries": ("S", "blue"),
-    "omission note": ("O", "bright_black"),
-    "recent": ("R", "green"),
-    "recalled": ("Q", "cyan"),
-    "current": ("C", "red"),
-    "rounds": ("T", "bright_magenta"),
+COLOURS: Mapping[str, str] = {
+    "instructions": "magenta",
+    "memory": "yellow",
+    "person": "bright_yellow",
+    "summaries": "blue",
+    "omission note": "bright_black",
+    "recent": "green",
+    "recalled": "cyan",
+    "current": "red",
+    "rounds": "bright_magenta",
 }
-OTHER_MARK = ("X", "white")
 # A query without words: recall has nothing to look for, and everything else in the prompt stays as it is.
 NO_QUERY = " "
 
@@ -154,14 +154,15 @@ def bar(explanation: Explanation, width: int = WIDTH) -> Text:
     """The budget as a bar: a letter and a colour per block, dots for what is free."""
     from rich.text import Text
 
-    line, spent, done = Text("["), 0, 0
-    for block in explanation.blocks:
-        letter, colour = MARKS.get(block.kind, OTHER_MARK)
-        spent += block.tokens
-        end = min(width, max(done + 1, round(width * spent / explanation.budget)))
-        line.append(letter * (end - done), f"black on {colour}")
-        done = end
+    line, done = Text("["), 0
+    for kind, length in bar_lengths(explanation, width):
+        line.append(letter_of(kind) * length, _style(kind))
+        done += length
     return line.append("·" * (width - done), "dim").append("]")
+
+
+def _style(kind: str) -> str:
+    return f"black on {COLOURS.get(kind, 'white')}"
 
 
 def _legend(explanation: Explanation) -> Text:
@@ -169,8 +170,8 @@ def _legend(explanation: Explanation) -> Text:
 
     line = Text()
     for block in explanation.blocks:
-        letter, colour = MARKS.get(block.kind, OTHER_MARK)
-        line.append(f" {letter} ", f"black on {colour}").append(f" {block.kind} {block.tokens:,}  ")
+        line.append(f" {letter_of(block.kind)} ", _style(block.kind))
+        line.append(f" {block.kind} {block.tokens:,}  ")
     return line.append(f"· free {explanation.budget - explanation.tokens:,}", "dim")
 
 

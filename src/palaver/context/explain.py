@@ -8,6 +8,18 @@ from typing import Any, Literal, TypedDict
 
 from palaver.model import Empty
 
+# The letter of each kind of block in the bar. Recalled turns are quoted; rounds are tool calls and their results.
+LETTERS: Mapping[str, str] = {
+    "instructions": "I",
+    "summaries": "S",
+    "omission note": "O",
+    "memory": "M",
+    "person": "P",
+    "recent": "R",
+    "recalled": "Q",
+    "current": "C",
+    "rounds": "T",
+}
 ALL_SHOWN = "nothing is recalled: the whole conversation is shown"  # a note
 
 
@@ -167,24 +179,23 @@ class Explanation:
             f"{self.tokens:,} of {self.budget:,} {self.unit} ({self.policy}, counted by {self.counter})",
             bar(self),
             "",
-            f"{'block':<16}{self.unit:>8}  {'turns':>6}  {'span':<13}why",
+            f"  {'block':<16}{self.unit:>8}  {'turns':>6}  {'span':<13}why",
         ]
         for block in self.blocks:
             span = _span(block.from_seq, block.through_seq)
-            lines.append(
-                f"{block.kind:<16}{block.tokens:>8,}  {len(block.turn_ids) or '':>6}  {span:<13}{block.reason}"
-            )
-            lines += [f"{'':<26}{_score_line(score)}" for score in block.scores[:12]]
+            name = f"{letter_of(block.kind)} {block.kind:<16}"
+            lines.append(f"{name}{block.tokens:>8,}  {len(block.turn_ids) or '':>6}  {span:<13}{block.reason}")
+            lines += [f"{'':<28}{_score_line(score)}" for score in block.scores[:12]]
         if self.left_out:
-            lines += ["", f"{'left out':<16}{'':>8}  {'turns':>6}  {'span':<13}why"]
+            lines += ["", f"  {'left out':<16}{'':>8}  {'turns':>6}  {'span':<13}why"]
             for one in self.left_out:
                 lines.append(
-                    f"{'':<16}{'':>8}  {one.turns:>6,}  {_span(one.from_seq, one.through_seq):<13}{one.reason}"
+                    f"  {'':<16}{'':>8}  {one.turns:>6,}  {_span(one.from_seq, one.through_seq):<13}{one.reason}"
                 )
         if self.files:
-            lines += ["", f"{'file':<16}{self.unit:>8}"]
+            lines += ["", f"  {'file':<16}{self.unit:>8}"]
             lines += [
-                f"{one.state:<16}{one.tokens:>8,}  {one.name} ({one.attachment}): {one.reason}" for one in self.files
+                f"  {one.state:<16}{one.tokens:>8,}  {one.name} ({one.attachment}): {one.reason}" for one in self.files
             ]
         lines += ["", _coverage_line(self), f"recall: {self.recall}"]
         if self.empty is not None and ALL_SHOWN not in self.notes:  # the note says why: nothing was missing
@@ -196,10 +207,25 @@ class Explanation:
 
 def bar(explanation: Explanation, width: int = 60) -> str:
     """Draw the budget as a bar: letters for the blocks, dots for the part that is free."""
-    cells = ""
+    cells = "".join(letter_of(kind) * length for kind, length in bar_lengths(explanation, width))
+    return "[" + cells.ljust(width, "·") + "]"
+
+
+def letter_of(kind: str) -> str:
+    """Return the letter of a block in the bar: X for a kind of block from another version's record."""
+    return LETTERS.get(kind, "X")
+
+
+def bar_lengths(explanation: Explanation, width: int) -> list[tuple[str, int]]:
+    """Return the length of each block in a bar of this width, by its kind. No block is too small to be seen."""
+    lengths: list[tuple[str, int]] = []
+    spent = done = 0
     for block in explanation.blocks:
-        cells += block.kind[0].upper() * round(width * block.tokens / max(1, explanation.budget))
-    return "[" + cells[:width].ljust(width, "·") + "]"
+        spent += block.tokens
+        end = min(width, max(done + 1, round(width * spent / max(1, explanation.budget))))
+        lengths.append((block.kind, end - done))
+        done = end
+    return lengths
 
 
 def _coverage_line(explanation: Explanation) -> str:
