@@ -151,6 +151,9 @@ def test_the_wrong_kind_of_file_is_told_what_it_needs(ok, cli, filled):
     assert (plain.exit_code, "--into" in plain.stderr) == (1, True)
     exported = cli("import", "-", "--into", "notes", input=ok("export", "notes"))
     assert (exported.exit_code, "without --into" in exported.stderr) == (1, True)
+    for arguments in ([], ["--into", "notes"]):
+        web = cli("import", "-", *arguments, input=jsonl([{"conversation": {"id": "a"}, "turns": [{"role": "user"}]}]))
+        assert (web.exit_code, "use palaver export" in web.stderr) == (1, True)
 
 
 def test_a_field_of_another_system_is_named_with_ours(cli):

@@ -442,6 +442,8 @@ def _expect(what: str, lines: Iterable[str]) -> Iterator[str]:
         exported = line.startswith('{"kind":')
         if number == 1 and what == "message" and exported:
             raise InvalidInput("line 1", "is from an export, which is imported without --into")
+        if number == 1 and line.startswith('{"conversation":'):
+            raise InvalidInput("line 1", "is from Export in the web app, which is for reading; use palaver export")
         if number == 1 and what == "conversation" and not exported and '"role"' in line:
             raise InvalidInput("line 1", "is a plain message, not an export: name its conversation with --into")
         yield line

@@ -108,7 +108,7 @@ export function Data() {
       <h2 id="data-title">Your data</h2>
       <ImportSetting />
       <div className="setting">
-        <span>Export everything<small>Every conversation that you can see, one JSON object per line. Files are listed by name. Keys of models are never part of it.</small></span>
+        <span>Export everything<small>Every conversation that you can see, one JSON object per line, to read or to process. Files are listed by name, and keys of models are left out. To move to another Palaver, use <code>palaver export</code>.</small></span>
         <span className="row-of-buttons">
           <button type="button" className="button" disabled={done.isRunning} onClick={() => void exportAll()}><Icon name="export" size={16} /> {done.isRunning ? `${done.count} exported…` : "Export"}</button>
           {done.isRunning && <button type="button" className="button" onClick={() => (isStopped.current = true)}>Stop</button>}
