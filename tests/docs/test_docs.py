@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from os import environ
 from pathlib import Path
@@ -147,6 +148,12 @@ def test_links_inside_the_project_lead_somewhere(page: Path) -> None:
         path = page.parent / target if target else page
         assert path.exists(), target
         assert not anchor or anchor in anchors_of(path), f"{target}#{anchor}"
+
+
+def test_the_first_page_lists_every_extra() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    rows = [line.split("|")[1] for line in (ROOT / "docs/index.md").read_text().splitlines() if line.startswith("| `")]
+    assert set(re.findall(r"`([\w-]+)`", " ".join(rows))) == set(extras)
 
 
 def test_every_page_is_in_the_navigation() -> None:
