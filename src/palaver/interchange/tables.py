@@ -7,8 +7,9 @@ since does not come back. A row that cannot be a turn is left out, and the repor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PureWindowsPath
 from typing import Any, Protocol, cast
 
 from palaver.conversations.conversation import Conversation
@@ -17,7 +18,8 @@ from palaver.conversations.store import Store
 from palaver.core.identity import digest
 from palaver.core.turn_options import TurnInput
 from palaver.core.validation import MAX_ATTACHMENTS
-from palaver.errors import AppendConflict, IdempotencyConflict, InvalidInput, PermissionDenied, TurnGone
+from palaver.errors import AppendConflict, FileRefused, IdempotencyConflict, InvalidInput, PermissionDenied, TurnGone
+from palaver.files.kinds import ending_of
 from palaver.interchange.ledger import FORGOTTEN_WHOLE, ImportLedger
 from palaver.interchange.table_rows import (
     USUAL_DETAILS,
@@ -249,7 +251,8 @@ class _Importer:
         self.report.imported += 1
         self.report.in_metadata.update(row.read.in_metadata)
 
-    async def _append(self, talk: Conversation, row: _Row, **more: Any) -> None:
+    async def _append(self, talk: Conversation, row: _Row, not_stored: Iterable[str] = (), **more: Any) -> None:
+        """Append a row. `not_stored` are its columns whose files were refused and are in the metadata instead."""
         try:
             await talk.append(**row.turn, **more)
         except TurnGone:
@@ -257,7 +260,9 @@ class _Importer:
         except IdempotencyConflict:
             self.report.skip("is already stored, with a different text", row.name)
         except InvalidInput as problem:
-            self.report.skip(str(problem), row.name)
+            columns = ", ".join(not_stored) if problem.field == "metadata" else ""
+            why = f"{columns}: not accepted as files, and too large for the metadata" if columns else str(problem)
+            self.report.skip(why, row.name)
         else:
             self._count(row)
 
@@ -280,16 +285,32 @@ class _Importer:
                 files.append(stored)
         for column, left in others.items():
             row.read.keep(column, left)
-        await self._append(talk, row, attachments=files)
+        await self._append(talk, row, others, attachments=files)
 
 
 async def _stored_file(talk: Conversation, file: Any) -> Attachment | None:
-    """Store a data URL, which stands alone or in an object with a name. None when it is something else."""
+    """Store a data URL, which stands alone or in an object with a name. None when it is something else.
+
+    An image gets the type of its bytes, and a name that ends accordingly.
+    """
     found = file if isinstance(file, dict) else {"url": file}
     url = next((found[name] for name in DATA_URLS if str(found.get(name)).startswith("data:")), None)
-    name = next((str(found[name]) for name in FILE_NAMES if found.get(name)), None)
+    named = next((str(found[name]) for name in FILE_NAMES if found.get(name)), "")
+    name = PureWindowsPath(named).name or None  # without a path, which may have slashes of both kinds
+    if url is None:
+        return None
     try:
-        return None if url is None else await talk.attach(url, filename=name)
+        return await talk.attach(url, filename=name)
+    except FileRefused as problem:
+        kind = problem.media_type or ""
+    except InvalidInput:
+        return None
+    if not kind.startswith("image/"):
+        return None
+    # The row names another type than the image has. In the metadata, a large image would exceed the limit, and the
+    # whole row would be left out.
+    try:
+        return await talk.attach(url, filename=name and PureWindowsPath(name).stem + ending_of(kind), media_type=kind)
     except InvalidInput:
         return None
 

@@ -80,6 +80,45 @@ async def test_hals_messages_come_in_order_with_their_images(empty_database: str
         await talk.verify()
 
 
+async def test_a_file_name_loses_its_path_and_a_refused_file_is_named_as_the_reason(
+    empty_database: str, target: str
+) -> None:
+    picture = b64encode(PICTURE + bytes(100_000)).decode()
+    named = {"dataUrl": f"data:image/png;base64,{picture}", "filename": r"shots\monday/a.png"}
+    broken = {"dataUrl": f"data:image/png;base64,{picture[:-1]}"}
+    rows = (f"({n}, 'shop', 'pm', 'user', 'look', '{json.dumps([image])}')" for n, image in enumerate((named, broken)))
+    await postgres_server.execute(
+        empty_database,
+        "CREATE TABLE old (id int, project_id text, agent text, role text, content text, images jsonb)",
+        f"INSERT INTO old VALUES {', '.join(rows)}",
+    )
+    report = await told("--from", empty_database, "--table", "old", "--db", target)
+    assert [one["reason"] for one in report["skipped"]] == [
+        "images: not accepted as files, and too large for the metadata"
+    ]
+    async with palaver.open(target, files=environ["PALAVER_FILES"], worker=False) as store:
+        (turn,) = await (await store.find("shop/pm")).history()
+        assert [file.filename for file in turn.attachments] == ["a.png"]
+
+
+async def test_an_image_gets_the_type_of_its_bytes(empty_database: str, target: str) -> None:
+    """A large image whose row names another type would not fit into the metadata, and its message would be left out."""
+    picture = b64encode(PICTURE + bytes(100_000)).decode()
+    mislabelled = {"dataUrl": f"data:image/jpeg;base64,{picture}", "filename": "photo.jpg", "mimeType": "image/jpeg"}
+    await postgres_server.execute(
+        empty_database,
+        "CREATE TABLE old (id int, project_id text, agent text, role text, content text, images jsonb)",
+        f"INSERT INTO old VALUES (1, 'shop', 'pm', 'user', 'look', '{json.dumps([mislabelled])}')",
+    )
+    report = await told("--from", empty_database, "--table", "old", "--db", target)
+    assert (report["imported"], report["skipped"], report["in_metadata"]) == (1, [], {})
+    async with palaver.open(target, files=environ["PALAVER_FILES"], worker=False) as store:
+        talk = await store.find("shop/pm")
+        (file,) = (await talk.history())[0].attachments
+        assert (file.filename, file.media_type) == ("photo.png", "image/png")
+        assert await talk.data_url(file) == f"data:image/png;base64,{picture}"
+
+
 async def test_running_it_again_stores_nothing_twice_and_brings_what_is_new(empty_database: str, target: str) -> None:
     await postgres_server.execute(empty_database, HAL)
     source = ("--from", empty_database, "--table", "hal_conversation_messages", "--db", target)
