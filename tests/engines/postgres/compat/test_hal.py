@@ -215,6 +215,27 @@ async def test_names_with_slashes_come_back_as_they_were(program: Opener) -> Non
         assert await by.rows("SELECT content FROM hal_conversation_messages WHERE project_id = 'a' AND agent = 'b/c'")
 
 
+@pytest.mark.parametrize(("first", "second"), [(("a", "b/c"), ("a/b", "c")), (("a/b", "c"), ("a", "b/c"))])
+async def test_two_pairs_with_the_same_key_are_not_merged(
+    program: Opener, first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    """The second pair's messages used to be stored in the first one's conversation."""
+    async with program() as by:
+        await insert(by, message("x", project_id=first[0], agent=first[1]))
+        with pytest.raises(Exception, match="has the same conversation as another project_id and agent"):
+            await insert(by, message("y", project_id=second[0], agent=second[1]))
+        await insert(by, message("z", project_id=first[0], agent=first[1]))
+        rows = await by.rows("SELECT project_id, agent, content FROM hal_conversation_messages ORDER BY sequence")
+        assert [tuple(row.values()) for row in rows] == [(*first, "x"), (*first, "z")]
+
+
+async def test_an_agent_whose_name_ends_with_a_slash_is_seen(program: Opener) -> None:
+    async with program() as by:
+        (row,) = await insert(by, message("x", project_id="a", agent="b/"))
+        assert (row["project_id"], row["agent"]) == ("a", "b/")
+        assert await by.rows("SELECT content FROM hal_conversation_messages WHERE agent = 'b/'")
+
+
 # ---- summaries -----------------------------------------------------------------------------------------------------
 
 

@@ -48,17 +48,28 @@ END $$;
 CREATE OR REPLACE TRIGGER know_thread AFTER INSERT OR UPDATE OF key ON palaver.conversations
 FOR EACH ROW EXECUTE FUNCTION palaver_compat.know_thread();
 
--- hal_thread: the conversation of a project and an agent; created when there is none
+-- hal_thread: the conversation of a project and an agent; created when there is none. The key does not show where a name
+-- with a slash begins, so the names of a new conversation are stored, and other names with the same key are refused.
 CREATE OR REPLACE FUNCTION palaver_compat.hal_thread(project text, agent text) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, palaver_compat, pg_temp AS $$
-DECLARE found_id text;
+DECLARE
+  me palaver.asker;
+  found_id text;
+  c record;
 BEGIN
   PERFORM need('project_id', project), need('agent', agent);
   found_id := open_thread(project || '/' || agent, agent);
-  IF strpos(agent, '/') > 0 THEN  -- the key does not show where such a name begins
-    UPDATE threads h SET project_id = project, agent = hal_thread.agent FROM palaver.conversations c
-    WHERE c.tenant = h.tenant AND c.cid = h.cid AND c.id = found_id AND h.tenant = (palaver_compat.caller()).tenant;
+  me := caller();
+  SELECT o.cid, o.next_seq, h.project_id, h.agent, h.cid IS NULL AS unnamed INTO c FROM palaver.conversations o
+  LEFT JOIN threads h ON h.tenant = me.tenant AND h.cid = o.cid WHERE o.tenant = me.tenant AND o.id = found_id;
+  IF (c.project_id, c.agent) IS NOT DISTINCT FROM (project, hal_thread.agent) THEN
+    RETURN found_id;
+  ELSIF c.next_seq > 0 AND NOT c.unnamed THEN
+    PERFORM palaver.fail('PV031', 'agent', 'has the same conversation as another project_id and agent, because one of '
+      'them has a slash: project_id/agent must be unique');
   END IF;
+  INSERT INTO threads (tenant, cid, project_id, agent) VALUES (me.tenant, c.cid, project, hal_thread.agent)
+  ON CONFLICT (tenant, cid) DO UPDATE SET project_id = excluded.project_id, agent = excluded.agent;
   RETURN found_id;
 END $$;
 
