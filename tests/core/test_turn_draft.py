@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
@@ -165,6 +166,29 @@ def test_text_that_no_database_keeps_is_refused_also_inside_json(before: str, af
     for value in ([text], {"a": {"b": text}}, {text: 1}):
         with pytest.raises(InvalidInput, match="field"):
             clean_json("field", value)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"at": object()}, "metadata: contains a value of type object, which JSON does not have"),
+        ({"at": PurePosixPath("secret")}, "metadata: contains a value of type PurePosixPath"),
+        ({"at": {1: "secret"}}, "metadata: contains a key that is not text"),
+        ({"at": "\ud800secret"}, "metadata: contains half of a surrogate pair"),
+    ],
+)
+def test_what_json_does_not_have_is_named_and_not_quoted(value: object, problem: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        clean_json("metadata", value)
+    assert problem in str(refusal.value)
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_value_that_contains_itself_is_refused_with_the_limit() -> None:
+    value: list[object] = []
+    value.append(value)
+    with pytest.raises(InvalidInput, match="has more than 100 nested lists or objects"):
+        clean_json("metadata", value)
 
 
 @given(texts, st.integers(0, 5))

@@ -327,7 +327,7 @@ async def test_every_failure_of_a_tool_is_a_clear_result() -> None:
         (ToolCall("11", "leave", {}), "SystemExit: usage: leave"),
         (ToolCall("12", "empty", {}), "StopIteration"),
         (ToolCall("13", "unsaid", {}), "ValueError: a\ufffdb"),
-        (ToolCall("14", "sourced", {}), "sources: is not JSON"),
+        (ToolCall("14", "sourced", {}), "sources: contains a value of type object"),
     ):
         ran = await run_one(box, call)
         assert ran.is_error, call

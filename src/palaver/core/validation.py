@@ -124,12 +124,25 @@ def optional_name(field: str, value: object, limit: int = MAX_NAME) -> str | Non
     return None if value is None else clean_name(field, value, limit)
 
 
+def _describe_not_json(problem: Exception) -> str:
+    """Name the type that JSON does not have, without quoting a value."""
+    if isinstance(problem, UnicodeEncodeError):
+        return "contains half of a surrogate pair, which is not valid Unicode"
+    if isinstance(problem, RecursionError):
+        return f"has more than {MAX_DEPTH} nested lists or objects"
+    if unsupported := re.fullmatch(r"Encoding objects of type (.{1,100}) is unsupported", str(problem)):
+        return f"contains a value of type {unsupported[1]}, which JSON does not have"
+    if "str keys" in str(problem):
+        return "contains a key that is not text"
+    return f"is not JSON: {type(problem).__name__}"
+
+
 def clean_json(field: str, value: object, limit: int = MAX_CONTENT) -> str:
     """Check a value and return it as canonical JSON."""
     try:
         text = canonical_json(value)
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as problem:
-        raise InvalidInput(field, f"is not JSON: {type(problem).__name__}") from None
+        raise InvalidInput(field, _describe_not_json(problem)) from None
     if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
         raise InvalidInput(field, f"has more than {MAX_DEPTH} nested lists or objects")
     if "null" in text and not _finite(value):
