@@ -11,6 +11,7 @@ import pytest
 
 import palaver
 from palaver.conversations.method_hints import OF_CONVERSATION, OF_STORE
+from palaver.core.filters import clean_where
 from palaver.core.validation import clean_role
 from palaver.errors import InvalidInput
 
@@ -218,6 +219,39 @@ def test_the_methods_that_the_hints_name_exist_and_the_others_do_not() -> None:
             assert all(
                 hasattr(palaver.Store, one) or hasattr(palaver.Conversation, one) or one == "facts" for one in used
             )
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("image_url", "image"), ("input_image", "image"), ("input_text", "text"), ("input_file", "file")],
+)
+async def test_a_part_of_another_system_is_refused_with_what_to_write(
+    store: palaver.Store, theirs: str, ours: str
+) -> None:
+    talk = await store.conversation("here")
+    with pytest.raises(InvalidInput, match=rf"did you mean '{ours}'\? write .*\"type\": \"{ours}\""):
+        await talk.append("user", [{"type": theirs, theirs: "https://example.org/cat.png"}])
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("after", "since"), ("before", "until")])
+async def test_a_condition_on_time_of_another_system_is_refused_with_ours(
+    store: palaver.Store, theirs: str, ours: str
+) -> None:
+    talk = await store.conversation("here")
+    where: dict[str, Any] = {theirs: "2026-01-01"}
+    with pytest.raises(InvalidInput, match=rf"no condition '{theirs}' \(did you mean '{ours}'\?\)"):
+        await talk.recall("hi", where=where)  # type: ignore[arg-type]
+
+
+def test_a_condition_on_metadata_is_not_taken_for_a_time() -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        clean_where({"metadata": {"n": {"after": 1}}})
+    assert "since" not in str(refusal.value)
+
+
+async def test_a_parameter_of_the_model_in_the_options_of_the_store_is_sent_to_the_call() -> None:
+    with pytest.raises(InvalidInput, match=r"generate.temperature: .*settings={'temperature': …}"):
+        await palaver.open("memory:", generate={"temperature": 0.2})
 
 
 async def test_a_file_object_is_refused_with_the_way_to_read_it(store: palaver.Store) -> None:

@@ -21,6 +21,14 @@ MAX_TEXT = 256  # characters of a key or of a text that can be compared; longer 
 MAX_NUMBER = 1e300
 MAX_CONDITIONS = 20
 MAX_VALUES = 200  # in a list
+OTHER_CONDITIONS: Final = {
+    "after": "since",
+    "before": "until",
+    "start": "since",
+    "end": "until",
+    "from": "since",
+    "to": "until",
+}
 
 MetadataValue = str | int | float | bool
 MetadataCondition = TypedDict(
@@ -192,7 +200,9 @@ def _mapping(field: str, value: object, known: Mapping[str, object]) -> Mapping[
         raise InvalidInput(field, f"must be a mapping with any of {', '.join(known)}")
     for name in value:
         if name not in known:
-            hint = f"{did_you_mean(name, known)}; known conditions: {', '.join(known)}"
+            meant = OTHER_CONDITIONS.get(name)
+            guess = f" (did you mean {meant!r}?)" if meant in known else did_you_mean(name, known)
+            hint = f"{guess}; known conditions: {', '.join(known)}"
             raise InvalidInput(field, f"has no condition {str(name)[:50]!r}{hint}")
     return value
 

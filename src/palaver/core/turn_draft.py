@@ -53,6 +53,17 @@ PART_TYPES: Mapping[str, type[Text] | type[Image] | type[File] | type[Reasoning]
     "file": File,
     "reasoning": Reasoning,
 }
+_BY_URL = """ (did you mean 'image'? write {"type": "image", "url": …} or {"type": "image", "attachment": id})"""
+_BY_TEXT = """ (did you mean 'text'? write {"type": "text", "text": …})"""
+_BY_FILE = """ (did you mean 'file'? write {"type": "file", "url": …} or {"type": "file", "attachment": id})"""
+OTHER_PARTS = {  # names of other systems, each with what to write here
+    "image_url": _BY_URL,
+    "input_image": _BY_URL,
+    "input_text": _BY_TEXT,
+    "output_text": _BY_TEXT,
+    "input_file": _BY_FILE,
+    "document": _BY_FILE,
+}
 PART_NAMES = {cls: name for name, cls in PART_TYPES.items()}
 
 
@@ -173,7 +184,8 @@ def decode_part(data: Mapping[str, Any]) -> Part:
         problem = "has messages instead of parts: store messages with append_many, or pass them to generate in history="
         raise InvalidInput("content", problem)
     if cls is None:
-        raise InvalidInput("content.type", f"must be one of {', '.join(PART_TYPES)}")
+        hint = OTHER_PARTS.get(kind, "") if isinstance(kind, str) else ""
+        raise InvalidInput("content.type", f"must be one of {', '.join(PART_TYPES)}{hint}")
     known = {name: data[name] for name in cls.__dataclass_fields__ if name in data and name != "extra"}
     extra = {name: value for name, value in data.items() if name not in known and name != "type"}
     try:

@@ -11,6 +11,7 @@ from palaver.core.validation import clean_actor, did_you_mean, synonym
 from palaver.errors import InvalidInput
 from palaver.generation.answer_place import AnswerPlace
 from palaver.generation.provider_thread import Continuity, clean_continuity
+from palaver.generation.settings import MODEL_PARAMETERS
 from palaver.generation.tool_clearing import ToolClearing
 from palaver.generation.tools import Tool, ToolSource
 from palaver.model import Attachment, Turn, warn_renamed
@@ -84,11 +85,6 @@ class GenerateOptions(SharedContextOptions, total=False):
     clear_tool_uses: ToolClearing | None
 
 
-# Common parameters of providers. An option that is spelt similarly would be a wrong suggestion.
-MODEL_PARAMETERS = frozenset({
-    "temperature", "top_p", "top_k", "seed", "stop", "max_tokens", "max_completion_tokens", "max_output_tokens",
-    "presence_penalty", "frequency_penalty", "response_format", "reasoning_effort", "verbosity", "thinking",
-})  # fmt: skip
 RENAMED = {"tell_all": "all_events", "marks": "answer_metadata", "thoughts": "reasoning"}
 
 

@@ -29,6 +29,12 @@ from palaver.telemetry import Telemetry, open_telemetry
 FINISH_SECONDS = 10.0  # the longest time that closing a store waits for the answers that it stops
 T = TypeVar("T", "Agent", "GenerateSettings", "Workspace")
 
+# Common parameters of providers. An option that is spelt similarly would be a wrong suggestion.
+MODEL_PARAMETERS = frozenset({
+    "temperature", "top_p", "top_k", "seed", "stop", "max_tokens", "max_completion_tokens", "max_output_tokens",
+    "presence_penalty", "frequency_penalty", "response_format", "reasoning_effort", "verbosity", "thinking",
+})  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
@@ -280,5 +286,7 @@ def _make_from_mapping(field: str, kind: type[T], given: object) -> T:
     if unknown:
         name = sorted(unknown)[0]
         hint = f"; did you mean {field}.context.{name}?" if name in CONTEXT_SETTINGS else ""
+        if name in MODEL_PARAMETERS:
+            hint = f"; model parameters go in generate(…, settings={{{name!r}: …}})"
         raise InvalidInput(f"{field}.{name}", f"unknown; the options are {', '.join(known)}{hint}")
     return kind(**given)
