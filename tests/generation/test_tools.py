@@ -511,6 +511,9 @@ def test_what_is_no_tool_is_refused() -> None:
     for wrong in (greedy, "nonsense", 7):
         with pytest.raises(InvalidInput):
             Toolbox.of([wrong], {})
+    for alone in (look_up, "recall"):
+        with pytest.raises(InvalidInput, match=r"tools: must be a list, not \w+: write tools=\[…\]"):
+            Toolbox.of(alone, {})  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="two tools"):
         Toolbox.of([look_up, look_up], {})
     with pytest.raises(InvalidInput, match="not a valid tool name"):

@@ -281,6 +281,8 @@ class Toolbox:
 
 
 def _resolve_tools(given: Iterable[object], built_in: Mapping[str, Tool]) -> Iterable[Tool]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidInput("tools", f"must be a list, not {type(given).__name__}: write tools=[…]")
     for one in given:
         if isinstance(one, Tool):
             yield one
