@@ -172,14 +172,17 @@ class TurnNotFound(NotFound):
 
 
 class AttachmentNotFound(NotFound):
-    """The conversation has no attachment with this id.
+    """The conversation has no attachment with this id, or `turn` is the turn that already has it.
 
-    Way out: Attach the file again: it was swept, or it belongs to another conversation.
+    Way out: Attach the file again: it was swept, or it belongs to another turn or conversation.
     """
 
-    def __init__(self, attachment: str) -> None:
-        self.attachment = attachment
-        super().__init__(f"no attachment {attachment!r} in this conversation")
+    def __init__(self, attachment: str, turn: str | None = None) -> None:
+        self.attachment, self.turn = attachment, turn
+        if turn is None:
+            super().__init__(f"no attachment {attachment!r} in this conversation")
+        else:
+            super().__init__(f"attachment {attachment!r} already belongs to turn {turn!r}: attach the file again")
 
 
 class SubjectNotFound(NotFound):

@@ -28,7 +28,7 @@ from palaver.core.turn_draft import (
 )
 from palaver.core.turn_options import TURN_FIELDS
 from palaver.core.validation import MAX_BATCH, ROLE_FIRST, clean_count, clean_name, clean_role
-from palaver.errors import InvalidInput, PermissionDenied, TooLarge
+from palaver.errors import AttachmentNotFound, InvalidInput, PalaverError, PermissionDenied, TooLarge
 from palaver.model import ACT_FOR, SYSTEM, WRITE, Reasoning, Text, Turn, data_part
 from palaver.ports.clock import Ids
 from palaver.ports.queries import AppendBatch
@@ -92,9 +92,20 @@ class TurnAppender:
 
     async def _store(self, batch: AppendBatch) -> list[Turn]:
         await self.room.take_for(batch.drafts)
-        turns = await self.handle.engine.append(self.handle.scope, self.handle.id, batch)
+        try:
+            turns = await self.handle.engine.append(self.handle.scope, self.handle.id, batch)
+        except AttachmentNotFound as problem:
+            raise await self._describe_taken(problem) from None
         self.meter.stored(len(turns))
         return turns
+
+    async def _describe_taken(self, problem: AttachmentNotFound) -> AttachmentNotFound:
+        """Return the error that names the turn that has the file, if there is one in this conversation."""
+        try:
+            file = await self.handle.engine.attachment(self.handle.scope, self.handle.id, problem.attachment)
+        except PalaverError:
+            return problem
+        return AttachmentNotFound(file.id, file.turn)
 
     async def make_drafts(self, items: Sequence[Mapping[str, Any]]) -> list[TurnDraft]:
         """Check turns and make their drafts, in strides if the texts are large."""

@@ -115,8 +115,8 @@ async def a_file_belongs_to_one_turn(db: Database) -> None:
             await other.append("user", "mine", attachments=[file])
         async with refused(AttachmentNotFound, attachment=file.id):
             await other.read_attachment(file)
-        await talk.append("user", "x", attachments=[file])
-        async with refused(AttachmentNotFound, attachment=file.id):
+        first = await talk.append("user", "x", attachments=[file])
+        async with refused(AttachmentNotFound, attachment=file.id, turn=first.id):
             await talk.append("user", "again", attachments=[file])
         assert len(await talk.history()) == 1
 
