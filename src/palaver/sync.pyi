@@ -482,7 +482,8 @@ class Conversation:
         - `continuity`: whether to continue the conversation that the provider keeps (Responses API only). `auto`, the
           default, sends only new messages if possible; `with-history` also sends the whole context; `off` never continues.
         - `settings`: parameters of the model's API, such as `{"temperature": 0}`.
-        - `stream`: `False` requests the answer in one piece; `True` by default.
+        - `stream`: `False` requests the answer from the model in one piece; `True` by default. In both cases, `generate`
+          returns the whole answer, and `generate_stream` yields events.
         - `reasoning`: blocks of reasoning that preceded stored tool calls, by the id of the first call, as the provider
           sent them.
         - `all_events`: whether `generate_stream` also yields `Prompted`, `TurnOpened` and finished blocks of reasoning.
