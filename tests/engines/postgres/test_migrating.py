@@ -20,7 +20,7 @@ import palaver
 from palaver.cli import app
 from palaver.engines.migrate import Migration, migrations
 from palaver.engines.postgres import migrate, online_steps, transports
-from palaver.engines.postgres.failures import error_for
+from palaver.engines.postgres.failures import error_for, error_for_administrator
 from palaver.errors import EngineError, EngineUnavailable
 from tests.support import postgres_server
 from tests.support.postgres_server import Server
@@ -216,6 +216,15 @@ async def test_pgvector_in_another_schema_is_refused_with_the_statement_that_mov
         assert await connection.fetchval("SELECT to_regnamespace('palaver')") is None
         await connection.execute(str(problem.value).partition("has to run: ")[2])
         assert await migrate.migrate(connection) == (0, migrate.known_version())
+
+
+def test_an_extension_that_cannot_be_created_names_what_to_do() -> None:
+    missing = asyncpg.FeatureNotSupportedError('extension "vector" is not available')
+    assert "install it there" in str(error_for_administrator(missing))
+    denied = asyncpg.InsufficientPrivilegeError('permission denied to create extension "vector"')
+    assert "in this database first: CREATE EXTENSION vector SCHEMA extensions" in str(error_for_administrator(denied))
+    other = asyncpg.InsufficientPrivilegeError("permission denied for database chats")
+    assert str(error_for_administrator(other)) == "Postgres says: permission denied for database chats (SQLSTATE 42501)"
 
 
 async def test_a_wrong_database_or_login_names_what_to_check(postgres: Server) -> None:

@@ -68,6 +68,13 @@ UNAVAILABLE = {
     "53300": "the database has no free connection: raise max_connections or the login's limit, or lower pool_size",
     "53200": "the database is out of memory",
 }
+# Advice for an administrator whose `palaver migrate` cannot create the extension vector, by SQLSTATE.
+VECTOR_HINTS = {
+    "0A000": "Palaver needs pgvector 0.8 or newer: install it there (on Debian and Ubuntu, the package "
+    "postgresql-VERSION-pgvector)",
+    "42501": "A superuser has to create it in this database first: CREATE EXTENSION vector SCHEMA extensions "
+    "(docs/how-to/postgres.md)",
+}
 # Citus says so when the shard of a tenant was moved to another node while a function ran on the old one.
 SHARD_MOVED = "cannot execute a distributed query from a query on a shard"
 
@@ -122,7 +129,9 @@ def error_for_administrator(problem: asyncpg.PostgresError) -> EngineError:
         said += [text for text in (getattr(problem, "detail", None), getattr(problem, "hint", None)) if text]
     known = error_for(problem.sqlstate, "[]") if problem.sqlstate not in OWN_ERRORS else EngineError("")
     kind = type(known) if isinstance(known, EngineUnavailable | DatabaseFull | DatabaseReadOnly) else EngineError
-    text = ". ".join(one.rstrip(".") for one in said)
+    if "vector" in said[0]:
+        said.append(VECTOR_HINTS.get(problem.sqlstate or "", ""))
+    text = ". ".join(one.rstrip(".") for one in said if one)
     return _with_sqlstate(kind(f"Postgres says: {text} (SQLSTATE {problem.sqlstate})"), problem.sqlstate)
 
 
