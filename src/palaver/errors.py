@@ -571,7 +571,7 @@ class EngineError(PalaverError):
 
 
 class EngineUnavailable(EngineError):
-    """The database is busy, locked or unreachable. The call may be retried.
+    """The database, or the storage of files, is busy, locked or unreachable. The call may be retried.
 
     If `connection_lost` is true, the call may or may not have been carried out.
 

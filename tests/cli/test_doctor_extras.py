@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 
 import pytest
 
@@ -31,3 +32,11 @@ def test_a_key_in_the_address_of_the_files_is_not_shown(
     shown = ok("doctor", "--db", "memory:")
     assert "s3://AKIA:…@files" in shown
     assert "hunter2" not in shown
+
+
+def test_a_folder_for_files_that_cannot_be_used_is_named(
+    ok: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setenv("PALAVER_FILES", str(tmp_path / "file"))
+    assert "attachments cannot be stored" in ok("doctor", "--db", "memory:")

@@ -18,7 +18,7 @@ from palaver.conversations.internals import components_of
 from palaver.core import validation
 from palaver.errors import AttachmentNotFound, EngineError, EngineUnavailable, FileRefused, InvalidInput, TooLarge
 from palaver.files.folder import FolderBlobs, translate_errors
-from palaver.files.storage import open_blobs
+from palaver.files.storage import open_blobs, storage_problem
 from palaver.ports.blobs import Blobs
 from palaver.testing.fakes import FakeClock
 from tests.files.bucket import PATIENCE, bucket, endpoint  # noqa: F401
@@ -223,3 +223,17 @@ async def test_a_folder_that_cannot_be_written_names_the_setting(tmp_path: Path)
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(EngineUnavailable, match=r"check files= \(PALAVER_FILES\)"):
         await open_blobs(tmp_path / "file").put("a/b/c", b"x")
+
+
+def test_a_folder_that_cannot_store_files_is_recognised_without_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert storage_problem(tmp_path / "new" / "files") is None
+    assert storage_problem("s3://bucket/files") is None
+    (tmp_path / "file").write_text("x")
+    assert storage_problem(str(tmp_path / "file" / "files")) == f"{tmp_path}/file is not a folder"
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
+    assert storage_problem(tmp_path) == f"this user may not write to {tmp_path}"
+    missing = f"{tmp_path}/new/files does not exist, and this user may not write to {tmp_path}"
+    assert storage_problem(tmp_path / "new" / "files") == missing
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]

@@ -198,12 +198,18 @@ async def _repair(worker: Worker, found: Sequence[Damage]) -> None:
 def _files(url: str) -> dict[str, str | None]:
     """Where attachments are stored, or what has to be set so that they can be."""
     from palaver.conversations.opening import default_folder
+    from palaver.files.storage import storage_problem
 
     place = os.environ.get("PALAVER_FILES") or default_folder(url)
     if place is None and url.startswith("supabase"):
-        place = "the project's bucket chat-attachments"
-    problem = None if place is not None else f"not set, so attachments cannot be stored or read: {FilesNotConfigured()}"
-    return {"location": None if place is None else hide_password(str(place)), "problem": problem}
+        return {"location": "the project's bucket chat-attachments", "problem": None}
+    if place is None:
+        return {
+            "location": None,
+            "problem": f"not set, so attachments cannot be stored or read: {FilesNotConfigured()}",
+        }
+    shown, problem = hide_password(str(place)), storage_problem(place)
+    return {"location": shown, "problem": problem and f"{shown}: attachments cannot be stored: {problem}"}
 
 
 async def _describe_server(url: str, found: dict[str, Any]) -> None:

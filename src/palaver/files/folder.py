@@ -21,6 +21,18 @@ T = TypeVar("T")
 _HALF_WRITTEN = re.compile(r"#[0-9a-f]+$")  # the suffix of a file that is being written
 
 
+def folder_problem(folder: Path) -> str | None:
+    """Return why a folder cannot store files, or None. Changes nothing: a missing folder is made when it is needed."""
+    folder = folder.absolute()
+    place = next(one for one in (folder, *folder.parents) if os.path.exists(one))  # raises no PermissionError
+    if not place.is_dir():
+        return f"{place} is not a folder"
+    if not os.access(place, os.W_OK | os.X_OK):
+        missing = "" if place == folder else f"{folder} does not exist, and "
+        return f"{missing}this user may not write to {place}"
+    return None
+
+
 class FolderBlobs:
     """A local folder. A stored file is whole and survives a power cut: it and its folders are synced."""
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from palaver.core.identity import file_hash
 from palaver.errors import FilesNotConfigured, InvalidInput
 from palaver.files.bucket import BucketBlobs
-from palaver.files.folder import FolderBlobs
+from palaver.files.folder import FolderBlobs, folder_problem
 from palaver.ports.blobs import Blobs
 
 MAX_FOLDER = 200  # characters; file systems allow 255 bytes
@@ -50,6 +50,13 @@ def open_blobs(place: Path | str) -> Blobs:
         known = ", ".join(BUCKET_OPTIONS)
         raise InvalidInput("files", f"{sorted(unknown)[0]} is unknown; the options are {known}; {KEYS}")
     return BucketBlobs(parts.netloc, parts.path.strip("/"), options)
+
+
+def storage_problem(place: Path | str) -> str | None:
+    """Return why a folder cannot store files. None: no problem found, or it is a bucket, which is not asked."""
+    if isinstance(place, str) and "://" in place:
+        return None
+    return folder_problem(Path(place))
 
 
 class UnsetBlobs:

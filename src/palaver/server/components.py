@@ -27,6 +27,7 @@ from palaver.conversations.store import Store
 from palaver.conversations.sweeper import Sweeper
 from palaver.core.bounded_dict import BoundedDict
 from palaver.errors import FilesNotConfigured, InvalidInput, PalaverError
+from palaver.files.storage import storage_problem
 from palaver.generation.settings import GenerateSettings
 from palaver.model import Scope
 from palaver.models.registry import ModelRegistry
@@ -166,6 +167,8 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
             )
         if settings.files is None and settings.url.startswith("postgres"):
             log.warning("attachments are refused: %s", FilesNotConfigured())
+        if settings.files is not None and (problem := storage_problem(settings.files)):
+            log.warning("attachments cannot be stored: %s. Check PALAVER_FILES, and the rights of the folder", problem)
         if settings.url.startswith("postgres") and (warning := await single_tenant_warning(store)):
             log.warning("%s", warning)
         hub = ChannelHub(store)

@@ -63,12 +63,21 @@ def problem_response(
 
 
 def error_response(error: errors.PalaverError) -> Problem:
+    if isinstance(error, errors.EngineError):
+        log.warning("%s: %s", type(error).__name__, _reason_for_the_log(error))
     body, status = error.to_problem(), error.http_status
     wait = getattr(error, "retry_after", None)
     headers = budget_headers(error) if isinstance(error, errors.BudgetExceeded) else {}
     if status == 503 or (wait is not None and isinstance(error, errors.BudgetExceeded)):
         headers["Retry-After"] = str(max(1, round(wait or 1)))
     return Problem(wire.encode(body), status, headers=headers)
+
+
+def _reason_for_the_log(error: errors.EngineError) -> str:
+    """Return why the database or the storage of files failed. Clients are not sent it: it may contain a path."""
+    if isinstance(error, errors.RowUnreadable):  # its text contains the id of a conversation
+        return "a row is damaged: run `palaver doctor`"
+    return str(error)
 
 
 def budget_headers(error: errors.BudgetExceeded) -> dict[str, str]:

@@ -6,6 +6,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -389,3 +390,16 @@ def test_a_database_server_without_a_location_for_files_says_what_to_set(
             assert (refused.status_code, refused.json()["type"]) == (500, "urn:palaver:problem:files-not-configured")
             assert "PALAVER_FILES" in refused.json()["detail"]
         ok(client.post(f"{talk}/turns", json={"role": "user", "content": "goes on without files"}), 201)
+
+
+def test_the_log_says_why_files_cannot_be_stored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """At the start, and for each request that fails: the client is not sent the reason."""
+    (tmp_path / "file").write_text("x")
+    chosen = ServerSettings(url=f"sqlite:///{tmp_path}/chat.db", embedder="none", files=str(tmp_path / "file"))
+    with running(chosen) as server, server.client() as client:
+        assert "attachments cannot be stored" in caplog.text
+        talk = f"/api/conversations/{ok(client.post('/api/conversations', json={}), 201)['id']}"
+        refused = client.post(f"{talk}/attachments", params={"filename": "cat.png"}, content=PNG)
+        assert refused.status_code == 503
+        assert "EngineUnavailable: the files cannot be reached (NotADirectoryError)" in caplog.text
+        assert "NotADirectoryError" not in refused.text
