@@ -15,7 +15,7 @@ import typer
 
 from palaver.cli.app import Call, command
 from palaver.cli.database import database_url
-from palaver.cli.output import say
+from palaver.cli.output import note, say
 from palaver.conversations.internals import engine_of
 from palaver.errors import InvalidInput, MissingExtra
 
@@ -67,7 +67,7 @@ async def serve(
     """
     try:
         from palaver.server.process import serve as run
-        from palaver.server.settings import read_settings
+        from palaver.server.settings import misspelt_variables, read_settings
     except ModuleNotFoundError as problem:
         raise MissingExtra("server", "The server") from problem
     settings = read_settings(
@@ -83,6 +83,8 @@ async def serve(
         log_format=log_format,
     )
     settings = replace(settings, url=database_url(settings.url)).check()
+    for warning in misspelt_variables(os.environ):
+        note(warning)
     call = replace(call, url=settings.url)
     await _refuse_an_open_door(call, settings.needs_auth and not settings.has_jwt, settings.host)
     say(f"Palaver on http://{settings.host}:{settings.port}/  ({'keys needed' if settings.needs_auth else 'no key'})")

@@ -8,6 +8,7 @@ import secrets
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ RESERVED_FIELDS = frozenset(
     "model messages input system instructions stream stream_options tools tool_choice functions function_call store "
     "conversation previous_response_id background prompt mcp_servers container web_search_options palaver".split()
 )
+PREFIX = "PALAVER_"  # of settings in the environment
 PASSED_ON = "PALAVER_SERVE_SETTINGS"  # from `palaver serve` to its workers
 
 
@@ -248,6 +250,20 @@ def read_settings(environment: Mapping[str, str], config: str | None, **given: A
     for name, value in found.items():
         _check_type(name, value)
     return replace(ServerSettings(), **found).check()
+
+
+def misspelt_variables(environment: Mapping[str, str]) -> list[str]:
+    """Return a warning for each variable whose name is nearly that of a setting: nothing reads it.
+
+    Other variables with this prefix may be right: Kubernetes sets PALAVER_SERVICE_HOST for a service named palaver.
+    """
+    names = {one.name.upper() for one in fields(ServerSettings)} | {"CONFIG", "USER"}
+    found = []
+    for variable in sorted(one for one in environment if one.startswith(PREFIX)):
+        name = variable.removeprefix(PREFIX)
+        if name not in names and (close := get_close_matches(name, names, n=1, cutoff=0.8)):
+            found.append(f"{variable} is not a setting and is ignored: did you mean {PREFIX}{close[0]}?")
+    return found
 
 
 def _read_file(path: Path) -> dict[str, Any]:

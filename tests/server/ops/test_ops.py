@@ -23,7 +23,7 @@ from palaver.errors import EngineUnavailable, InvalidInput
 from palaver.ports.jobs import Health
 from palaver.server.ops import logs
 from palaver.server.ops.readiness import describe_problems
-from palaver.server.settings import ServerSettings, read_settings
+from palaver.server.settings import ServerSettings, misspelt_variables, read_settings
 from palaver.testing.providers import LoopbackProvider, Say
 from tests.server.conftest import Running, events, ok, running, until
 
@@ -354,6 +354,14 @@ def test_a_misspelt_setting_of_the_file_gets_a_suggestion(tmp_path: Path) -> Non
     file.write_text("[server]\nretention_minute = 60\n")
     with pytest.raises(InvalidInput, match="did you mean 'retention_minutes'"):
         read_settings({}, str(file))
+
+
+def test_a_misspelt_variable_gets_a_suggestion_and_others_with_the_prefix_none() -> None:
+    others = ("PALAVER_SERVICE_HOST", "PALAVER_PORT_8484_TCP_ADDR", "PALAVER_APP_PASSWORD")
+    assert misspelt_variables(dict.fromkeys(("PALAVER_HOSTS", "PALAVER_CONFIG", *others), "x")) == []
+    (warning,) = misspelt_variables({"PALAVER_RETENTON_MINUTES": "60"})
+    assert warning.startswith("PALAVER_RETENTON_MINUTES is not a setting")
+    assert "PALAVER_RETENTION_MINUTES" in warning
 
 
 def test_the_token_is_not_shown(settings: Callable[..., ServerSettings]) -> None:
