@@ -73,6 +73,8 @@ def test_two_workers_are_one_server(server: Process, provider: LoopbackProvider)
         asking.start()
         told = _half(streams[1])
         os.kill(one, signal.SIGKILL)
+        died = f"worker {one} died with exit code -9 and is replaced"
+        wait_until(lambda: died in server.log.read_text(), "the line in the log")
         asking.join()
         told += until(streams[1], "abort")
         assert text_of(told) == told[-1].data["turn"]["content"] == HALF

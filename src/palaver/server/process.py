@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from uvicorn.supervisors import Multiprocess
 
 from palaver.server.ops import logs
 from palaver.server.settings import PASSED_ON, ServerSettings
+
+log = logging.getLogger("palaver.server")
 
 MAX_HEADERS = 64 * 1024  # bytes
 KEEP_ALIVE = 75  # seconds: longer than proxies keep a connection that they may reuse
@@ -96,6 +99,8 @@ class Supervisor(Multiprocess):
     def keep_subprocess_alive(self) -> None:
         for process in self.processes:
             process.ping = _always_alive  # type: ignore[method-assign]
+            if not self.should_exit.is_set() and process.exitcode not in (None, STARTUP_FAILURE):
+                log.error("worker %s died with exit code %s and is replaced", process.pid, process.exitcode)
         super().keep_subprocess_alive()
 
 
