@@ -206,8 +206,20 @@ def test_what_is_there_is_moved_aside_and_only_when_asked_for(cli, ok, lines, fi
     assert keys("chat.db") == {"support/42", "notes", "later"}
     (told,) = lines("restore", "copy", "--force")
     assert keys("chat.db") == {"support/42", "notes"}
+    assert Path(told["aside_files"]).is_dir()
     assert keys(told["aside"]) == {"support/42", "notes", "later"}
     assert "verified" in ok("verify", "--db", told["aside"])
+
+
+def test_restore_says_where_a_folder_is_that_another_database_may_use_too(cli, ok, filled, monkeypatch):
+    ok("backup", "copy")
+    monkeypatch.setenv("PALAVER_FILES", "shared")
+    Path("shared").mkdir()
+    Path("shared/of-another-database").touch()
+    said = cli("restore", "copy", "--force").stderr
+    (aside,) = Path().glob("chat.db.before-*-files")
+    assert (aside / "of-another-database").exists()
+    assert aside.name in said.replace("\n", "")
 
 
 def test_a_database_that_was_lost_comes_back_over_what_is_left_of_it(cli, ok, lines, filled):

@@ -63,9 +63,9 @@ async def restore(
             erasures=erasures.read_text(encoding="utf-8").splitlines() if erasures else (),
         )
     if call.as_json:
-        aside = None if done.aside is None else str(done.aside)
+        aside, aside_files = (None if one is None else str(one) for one in (done.aside, done.aside_files))
         counts = {"conversations": done.conversations, "turns": done.turns, "erased": done.erased}
-        emit({"database": str(target), **counts, "aside": aside, "problems": done.problems})
+        emit({"database": str(target), **counts, "aside": aside, "aside_files": aside_files, "problems": done.problems})
         return
     verified = "" if done.problems else ", verified"
     say(f"{target}: {counted(done.conversations, 'conversation')} with {counted(done.turns, 'turn')}{verified}.")
@@ -75,3 +75,8 @@ async def restore(
         note(f"Does not verify: {problem}")
     if done.aside is not None:
         note(f"The previous database is now {done.aside}. Delete it when you no longer need it.")
+    if done.aside_files is not None:
+        note(
+            f"The previous folder of attachments, {folder}, is now {done.aside_files}. "
+            "If another database used it too, move its files back."
+        )

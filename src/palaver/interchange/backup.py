@@ -233,6 +233,7 @@ class Restored:
     aside: Path | None  # where the previous database was moved
     problems: list[str]  # conversations that did not verify
     erased: int = 0  # persons who were erased after the backup was made, and again now
+    aside_files: Path | None = None  # where the previous folder of attachments was moved
 
 
 def read_backup(folder: Path) -> Backup:
@@ -281,9 +282,15 @@ async def restore_file(
         await asyncio.to_thread(_sync, part)
         if problems and not anyway:
             raise problems[0]
-        aside = await asyncio.to_thread(_install, part, target, files)
-        messages = [str(one) for one in problems]
-        return Restored(conversations=conversations, turns=turns, aside=aside, problems=messages, erased=erased)
+        aside, aside_files = await asyncio.to_thread(_install, part, target, files)
+        return Restored(
+            conversations=conversations,
+            turns=turns,
+            aside=aside,
+            problems=[str(one) for one in problems],
+            erased=erased,
+            aside_files=aside_files,
+        )
 
 
 def _copy_backup(backup: Path, part: Path) -> None:
@@ -349,21 +356,21 @@ async def _all_conversations(store: Store) -> AsyncIterator[Conversation]:
             return
 
 
-def _install(part: Path, target: Path, files: Path) -> Path | None:
-    """Move the files, then the database, which would not verify without them. Returns where the old one is now."""
+def _install(part: Path, target: Path, files: Path) -> tuple[Path | None, Path | None]:
+    """Move the files, then the database, which would not verify without them. Returns where the old ones are now."""
     from palaver.engines.sqlite.backup import merge_wal
 
     if target.exists():
         merge_wal(target)
     aside = target.with_name(f"{target.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
-    moved = [_move(files, aside.with_name(aside.name + "-files"))]
+    moved_files = _move(files, aside.with_name(aside.name + "-files"))
     if (part / FILES).exists():
         (part / FILES).rename(files)
     pairs = zip([*_journals(target), target], [*_journals(aside), aside], strict=True)
-    moved += [_move(one, other) for one, other in pairs]
+    moved = [_move(one, other) for one, other in pairs]
     (part / DATABASE).rename(target)
     _sync(target.parent, deep=False)
-    return next(filter(None, reversed(moved)), None)
+    return next(filter(None, reversed(moved)), None), moved_files
 
 
 def _journals(database: Path) -> list[Path]:
