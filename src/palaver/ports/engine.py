@@ -581,8 +581,11 @@ class StatsStore(Protocol):
         """Return the tokens reported by turns and memory work in visible conversations, newest day first."""
         ...
 
-    async def health(self) -> Health:
-        """Check everything that this engine works for. Raises when the database cannot be reached."""
+    async def health(self, kinds: Sequence[str] = JOB_KINDS) -> Health:
+        """Check everything that this engine works for. The lag is that of jobs of these kinds.
+
+        Raises if the database cannot be reached.
+        """
         ...
 
 

@@ -178,7 +178,7 @@ async def open_services(settings: ServerSettings, metrics: Metrics | None = None
             authenticator=Authenticator(settings, store),
             hub=hub,
             answers=Answers(hub, metrics),
-            readiness=Readiness(engine_of(store), settings.ready_lag),
+            readiness=Readiness(engine_of(store), worker_of(store), settings.ready_lag),
             metrics=metrics,
             model_settings=ModelSettings(settings, models_of(store), models_file(settings)),
         )

@@ -14,6 +14,7 @@ from palaver.conversations.opening import default_folder
 from palaver.engines.postgres.deletion import Slices
 from palaver.errors import FilesNotConfigured
 from palaver.model import ToolCall
+from palaver.server.ops.readiness import Readiness
 from palaver.testing import FakeClock, ScriptedModel
 
 
@@ -93,17 +94,23 @@ async def test_files_of_a_known_place_are_not_taken_for_lost_by_a_store_that_has
 async def test_a_file_waits_for_a_worker_that_can_read_it(
     here: Path, postgres_url: str, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shared = tmp_path_factory.mktemp("shared")
-    async with palaver.open(postgres_url, files=shared, worker=False) as store:
+    shared, clock = tmp_path_factory.mktemp("shared"), FakeClock()
+    async with palaver.open(postgres_url, files=shared, worker=False, clock=clock) as store:
         talk = await store.conversation("k")
         file = await talk.attach(b"The password of the harbour is pelican.", filename="a.txt")
         await talk.append("user", "look", attachments=[file])
-    async with palaver.open(postgres_url, worker=False) as store:
+    async with palaver.open(postgres_url, worker=False, clock=clock) as store:
         await worker_of(store).drain()
+        clock.advance(3_600)
+        assert (await engine_of(store).health()).lag > 3_000
+        check = await Readiness(engine_of(store), worker_of(store), longest_lag=600).check()
+        assert check.problems == {}, "a server without a location is ready for everything else"
         assert [(job["kind"], job["dead"]) for job in (await store.stats()).storage["outbox"]] == [("files", False)]
         assert "wait for a worker" in caplog.text
         assert "PALAVER_FILES" in caplog.text
-    async with palaver.open(postgres_url, files=shared, worker=False) as store:
+    async with palaver.open(postgres_url, files=shared, worker=False, clock=clock) as store:
+        check = await Readiness(engine_of(store), worker_of(store), longest_lag=600).check()
+        assert "seconds behind" in check.problems["worker"]
         await worker_of(store).drain()
         assert (await store.stats()).storage["outbox"] == []
         assert await (await store.find("k")).recall("pelican")

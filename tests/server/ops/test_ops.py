@@ -9,7 +9,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def test_it_is_there_and_ready_for_anybody_who_asks(settings: Callable[..., Serv
 def test_a_database_that_does_not_answer_makes_it_unready_and_leaves_it_there(
     server: Running, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken() -> Health:
+    async def broken(kinds: Sequence[str]) -> Health:
         raise EngineUnavailable("cannot reach postgresql://ada:hunter2@db.internal")
 
     monkeypatch.setattr(engine_of(server.app.state.services.store), "health", broken)
@@ -87,7 +87,7 @@ def test_a_database_that_does_not_answer_makes_it_unready_and_leaves_it_there(
 def test_a_database_that_is_silent_does_not_keep_it_silent(
     server: Running, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def silent() -> Health:
+    async def silent(kinds: Sequence[str]) -> Health:
         await asyncio.sleep(3_600)
         raise AssertionError
 
@@ -119,10 +119,10 @@ def test_the_database_is_asked_once_however_many_ask(server: Running, monkeypatc
     engine = engine_of(server.app.state.services.store)
     really = engine.health
 
-    async def counted() -> Health:
+    async def counted(kinds: Sequence[str]) -> Health:
         nonlocal looks
         looks += 1
-        return await really()
+        return await really(kinds)
 
     server.app.state.services.readiness.fresh_seconds = 3_600.0
     monkeypatch.setattr(engine, "health", counted)

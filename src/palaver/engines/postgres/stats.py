@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from palaver.core.identity import micros
 from palaver.engines.postgres import migrate
 from palaver.engines.postgres.rows import decode_json
@@ -39,9 +41,9 @@ class PostgresStats(EnginePart):
     async def tenants(self) -> list[str]:
         return await self.all_tenants()
 
-    async def health(self) -> Health:
-        rows = await self.call_for_all_tenants("health", everywhere=True, kinds=list(JOB_KINDS))
-        row = (rows or await self.write("health", self.home_scope(), everywhere=False, kinds=list(JOB_KINDS)))[0]
+    async def health(self, kinds: Sequence[str] = JOB_KINDS) -> Health:
+        rows = await self.call_for_all_tenants("health", everywhere=True, kinds=list(kinds))
+        row = (rows or await self.write("health", self.home_scope(), everywhere=False, kinds=list(kinds)))[0]
         lag = waiting_seconds(row["oldest"], micros(self.clock.now()))
         counts = {name: row[name] for name in ("schema", "waiting", "put_aside")}
         version = migrate.Version(row["schema"], row["oldest_code"])

@@ -740,8 +740,8 @@ class SQLiteEngine:
         due = await self.readers.run_brief(jobs.next_due, kinds)
         return None if due is None else moment(due)
 
-    async def health(self) -> Health:
-        return await self.readers.run(stats.health)
+    async def health(self, kinds: Sequence[str] = JOB_KINDS) -> Health:
+        return await self.readers.run(stats.health, kinds)
 
     async def to_embed(self, model: str, limit: int, job: Job | None = None, after: int = 0) -> list[ToEmbed]:
         return await self.readers.run(embeddings.to_embed, model, limit, after)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from palaver.engines.migrate import migrations
 from palaver.engines.rows import scope_params, waiting_seconds
 from palaver.engines.sqlite.jobs import due_parameters
 from palaver.engines.sqlite.queries import Q
 from palaver.engines.sqlite.transaction import Tx
 from palaver.model import Scope, Stats, UsageLine
-from palaver.ports.jobs import JOB_KINDS, Health
+from palaver.ports.jobs import Health
 
 
 def stats(tx: Tx, scope: Scope) -> Stats:
@@ -40,8 +42,8 @@ def usage(tx: Tx, scope: Scope, since: int | None, until: int | None, limit: int
     return [UsageLine(**dict(zip(names, row, strict=True))) for row in rows]
 
 
-def health(tx: Tx) -> Health:
-    schema, waiting, put_aside, oldest = tx.all(Q.health, **due_parameters(tx, JOB_KINDS))[0]
+def health(tx: Tx, kinds: Sequence[str]) -> Health:
+    schema, waiting, put_aside, oldest = tx.all(Q.health, **due_parameters(tx, kinds))[0]
     known = migrations("palaver.engines.sqlite.migrations")[-1].number
     return Health(
         schema=schema,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from palaver.errors import PalaverError
+from palaver.memory.worker.loop import Worker
 from palaver.ports.engine import StatsStore
 from palaver.ports.jobs import Health
 
@@ -26,6 +27,7 @@ class Readiness:
     """Checks the database for all probes together."""
 
     engine: StatsStore
+    worker: Worker  # jobs that it cannot run wait for another process, and do not count
     longest_lag: float  # seconds; 0: any
     closing: bool = False
     timeout: float = 5.0  # seconds for the database to respond
@@ -42,7 +44,7 @@ class Readiness:
     async def _check_database(self) -> ReadinessCheck:
         try:
             async with asyncio.timeout(self.timeout):
-                health = await self.engine.health()
+                health = await self.engine.health(self.worker.kinds)
         except (PalaverError, TimeoutError) as problem:
             return ReadinessCheck(None, {"database": f"does not respond ({type(problem).__name__})"}, time.monotonic())
         return ReadinessCheck(health, describe_problems(health, self.longest_lag), time.monotonic())

@@ -153,6 +153,7 @@ async def work_that_waits_is_counted_and_so_is_how_long_it_has(db: Database) -> 
         found = await engine_of(store).health()
         assert found.waiting >= 1
         assert 60 <= found.lag < 70
+        assert (await engine_of(store).health(("files",))).lag == 0.0, "no job of this kind waits"
         job = await engine_of(store).claim_job(120_000_000)
         assert job is not None
         assert (await engine_of(store).health()).lag == 0.0, "a worker has claimed it"
