@@ -259,6 +259,23 @@ async def test_the_worker_sees_who_has_work_and_nothing_of_what_was_said(admin: 
                 await here.fetch(f"SELECT * FROM palaver.{name}")
 
 
+@pytest.mark.parametrize("settings", [{}, {"tenant": "acme", "user": "eve"}, {"tenant": "evil", "sight": "tenant"}])
+async def test_the_login_of_the_application_reads_nothing_of_others_in_plain_sql(
+    filled_database: str, settings: dict[str, str]
+) -> None:
+    """It is a member of both roles. The policies of the worker used to apply to it as well, so it read all tenants."""
+    connection = await asyncpg.connect(postgres_server.as_application(filled_database))
+    try:
+        async with connection.transaction():
+            for name, value in settings.items():
+                await connection.execute("SELECT set_config('palaver.' || $1, $2, true)", name, value)
+            for name in await tables(connection):
+                assert await connection.fetchval(f"SELECT count(*) FROM palaver.{name}") == 0, name
+            assert await connection.execute("UPDATE palaver.turns SET content = 'x'") == "UPDATE 0"
+    finally:
+        await connection.close()
+
+
 async def test_a_caller_who_cannot_see_the_owners_conversation_gets_the_error_that_its_key_is_taken(admin: Any) -> None:
     eve = {"tenant": "acme", "user": "eve", "sight": "own", "rights": "read,write,admin"}
     spec = {"id": "1" * 26, "owner": "ada", "key": "k", "participants": '["eve"]', "salt": "\\x" + "00" * 16}
