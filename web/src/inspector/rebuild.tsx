@@ -11,7 +11,7 @@ import { count } from "./account";
 export const BUDGETS = [250, 500, 1_000, 1_500, 2_000, 3_000, 4_000, 6_000, 8_000, 12_000, 16_000, 32_000, 64_000, 128_000];
 const PAUSE = 120; // milliseconds without a change before the server is asked
 const POLICIES: { [name: string]: string } = {
-  balanced: "Memory, summaries and recent messages; recall takes at most a third.",
+  balanced: "Memory, summaries and recent messages; recalled messages take at most 38%.",
   "recall-heavy": "Messages related to the question first, then a few recent ones.",
   "recent-chars": "Summaries and recent messages, no recall.",
   "last-20": "The last 20 messages as one quoted text.",
