@@ -926,11 +926,15 @@ SELECT c.has_memory, EXISTS (SELECT 1 FROM working_memory w WHERE w.cid = c.cid)
   (SELECT count(*) FROM embeddings e WHERE e.cid = c.cid), c.summarized_position
 FROM conversations c WHERE c.cid = :cid
 
--- missing_memory: count what is missing in the memory of a conversation; summaries may be, if their spans do not add up
+-- missing_memory: count what is missing in the memory of a conversation; summaries may be, if their spans do not add up.
+-- Every context asks, so only the last summaries of turns and a limited number of facts are counted. Background work
+-- looks at all of them (damaged_conversations)
 SELECT c.has_memory - EXISTS (SELECT 1 FROM working_memory w WHERE w.cid = c.cid),
-  c.fact_count - (SELECT count(*) FROM facts f WHERE f.cid = c.cid),
-  c.summarized_position > (SELECT coalesce(sum(s.through_seq - s.from_seq), 0) FROM summaries s
-    WHERE s.cid = c.cid AND s.level = 0)
+  min(c.fact_count, 1000) - (SELECT count(*) FROM (SELECT 1 FROM facts f WHERE f.cid = c.cid LIMIT 1000)),
+  (SELECT c.summarized_position - CASE WHEN count(*) < 400 THEN 0 ELSE min(last.from_seq) END
+      > coalesce(sum(last.through_seq - last.from_seq), 0)
+    FROM (SELECT s.from_seq, s.through_seq FROM summaries s WHERE s.cid = c.cid AND s.level = 0
+      AND s.from_seq < c.summarized_position ORDER BY s.from_seq DESC LIMIT 400) AS last)
 FROM conversations c WHERE c.cid = :cid
 
 -- damaged_conversations: find conversations in which rows of memory are missing, or summaries do not follow one another;

@@ -80,14 +80,15 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
       SELECT s.level FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid ORDER BY s.level DESC LIMIT 1)) AS l (level)
     CROSS JOIN LATERAL (SELECT s.through_seq FROM summaries s
       WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.level = l.level ORDER BY s.from_seq DESC LIMIT 1) AS last
-  ), found AS (
-    SELECT s.* FROM levels l CROSS JOIN LATERAL (SELECT * FROM summaries s
-      WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.level = l.level AND s.from_seq >= (
-        SELECT coalesce(max(w.through_seq), 0) FROM levels w WHERE w.level > l.level)) AS s
+  ), tops AS (  -- of each level, where the next wider one ends: from there on, all of its summaries are read
+    SELECT l.level, (SELECT coalesce(max(w.through_seq), 0) FROM levels w WHERE w.level > l.level) AS behind FROM levels l
+  ), found AS (  -- OFFSET 0: one look into the index for each row. Joined as a whole, all summaries would be read
+    SELECT s.* FROM tops l CROSS JOIN LATERAL (SELECT * FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid
+      AND s.level = l.level AND s.from_seq >= l.behind OFFSET 0) AS s
     UNION ALL
     SELECT b.* FROM found f CROSS JOIN LATERAL (SELECT * FROM summaries b
       WHERE b.tenant = c.tenant AND b.cid = c.cid AND b.level = f.level - 1 AND b.from_seq >= f.from_seq
-        AND b.from_seq < f.through_seq AND (f.stale = 1 OR f.through_seq > start)) AS b
+        AND b.from_seq < f.through_seq AND (f.stale = 1 OR f.through_seq > start) OFFSET 0) AS b
   )
   SELECT f.* FROM found f WHERE f.stale = 0 ORDER BY f.from_seq, f.through_seq DESC
 $$;

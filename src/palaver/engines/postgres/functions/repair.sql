@@ -43,17 +43,20 @@ BEGIN
     AND (find_damage.conversation IS NULL OR c.id = find_damage.conversation);
 END $$;
 
--- missing_memory: how many rows are missing in the memory of a conversation, by table; NULL when none is. Every context asks:
--- gaps between summaries are only looked for where their spans do not add up
+-- missing_memory: how many rows are missing in the memory of a conversation, by table; NULL when none is. Every context asks,
+-- so only the last summaries of turns and a limited number of facts are counted; background work looks at all of them
+-- (find_damage). Gaps between summaries are only looked for where their spans do not add up
 CREATE OR REPLACE FUNCTION palaver.missing_memory(c palaver.conversations) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, palaver, pg_temp AS $$
   SELECT json_object_agg(found.name, found.missing)::text FROM (VALUES
-    ('facts', (SELECT d.facts FROM derived_counts d WHERE d.tenant = c.tenant AND d.cid = c.cid)
-      - (SELECT count(*) FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid)),
+    ('facts', (SELECT least(d.facts, 1000) FROM derived_counts d WHERE d.tenant = c.tenant AND d.cid = c.cid)
+      - (SELECT count(*) FROM (SELECT FROM facts f WHERE f.tenant = c.tenant AND f.cid = c.cid LIMIT 1000) AS counted)),
     ('working_memory', (SELECT d.memories FROM derived_counts d WHERE d.tenant = c.tenant AND d.cid = c.cid)
       - (SELECT count(*) FROM working_memory w WHERE w.tenant = c.tenant AND w.cid = c.cid)),
-    ('summaries', CASE WHEN c.summarized_position > (SELECT coalesce(sum(s.through_seq - s.from_seq), 0) FROM summaries s
-        WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.level = 0)
+    ('summaries', CASE WHEN (SELECT c.summarized_position - CASE WHEN count(*) < 400 THEN 0 ELSE min(l.from_seq) END
+          > coalesce(sum(l.through_seq - l.from_seq), 0)
+        FROM (SELECT s.from_seq, s.through_seq FROM summaries s WHERE s.tenant = c.tenant AND s.cid = c.cid AND s.level = 0
+          AND s.from_seq < c.summarized_position ORDER BY s.from_seq DESC LIMIT 400) AS l)
       THEN (SELECT count(*) FROM gaps(c.tenant, c.cid, c.summarized_position)) ELSE 0 END)
   ) AS found (name, missing) WHERE found.missing > 0
 $$;
