@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
+from datetime import datetime
 
+ATOMS = frozenset({type(None), bool, int, float, datetime})  # types of values that contain no others
 LARGE = 16_384  # characters; the work on a text that is no longer takes a few milliseconds at most
 
 pause_between_strides: ContextVar[Callable[[], None] | None] = ContextVar("palaver_strides", default=None)
@@ -26,12 +28,17 @@ def size_of(value: object, enough: int = LARGE) -> int:
     size, rest = 0, [value]
     while rest and size <= enough:
         one = rest.pop()
-        size += len(one) if isinstance(one, str | bytes) else 1
+        if isinstance(one, str | bytes):
+            size += len(one)
+            continue
+        size += 1
+        if type(one) in ATOMS:  # most fields of a turn, and every turn of a context is measured
+            continue
         if isinstance(one, dict):
             rest += [*one, *one.values()]
         elif isinstance(one, list | tuple):
             rest += one
-        elif not isinstance(one, str | bytes):
+        else:
             rest += [getattr(one, name, None) for name in _field_names(one)]
     return size
 
