@@ -97,7 +97,7 @@ def _reserved(receipt: Path | None) -> Iterator[None]:
         raise InvalidInput("receipt", f"{receipt} cannot be written ({type(problem).__name__})") from None
     try:
         yield
-    except BaseException:
+    except BaseException:  # re-raised: the empty receipt of a failed run must not stay
         receipt.unlink(missing_ok=True)
         raise
 

@@ -17,7 +17,7 @@ import typer
 from palaver.cli.app import Call, command
 from palaver.cli.database import creating
 from palaver.core.validation import MAX_BATCH, replace_unstorable
-from palaver.errors import InvalidInput, PalaverError
+from palaver.errors import ConversationGone, ConversationNotFound, InvalidInput, PalaverError
 
 if TYPE_CHECKING:
     from palaver.conversations.conversation import Conversation
@@ -124,7 +124,10 @@ async def _of_project(store: Store, talk: Conversation, hits: Sequence[RecallHit
             continue
         id = hit.turn.conversation
         if id not in workspaces:
-            workspaces[id] = (await store.get(id)).info.workspace or ""
+            try:
+                workspaces[id] = (await store.get(id)).info.workspace or ""
+            except (ConversationNotFound, ConversationGone):  # forgotten since it was found
+                continue
         if workspaces[id] == talk.info.workspace:
             found.append(hit)
         if len(found) == HITS:
